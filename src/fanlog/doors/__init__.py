@@ -1,0 +1,1 @@
+"""A protocol each. Doors call the log and the state, never each other."""

@@ -1,0 +1,1 @@
+"""The durable log: segments, indexes, commit levels, recovery, retention, compaction."""

@@ -1,0 +1,1 @@
+"""What the broker remembers for its clients, kept in internal topics."""
