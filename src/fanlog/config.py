@@ -201,7 +201,8 @@ def load(
             values[name.key] = name.parse(env[name.variable], name.variable)
     for key, value in (flags or {}).items():
         values[key] = known[key].parse(value, known[key].flag)
-    return _build(Settings, (), values)
+    settings: Settings = _build(Settings, (), values)
+    return settings
 
 
 def _from_file(file: Path, known: Mapping[str, Name]) -> dict[str, object]:

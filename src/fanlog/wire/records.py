@@ -1,0 +1,339 @@
+"""Kafka's record batch, magic 2: the one format on disk, on the links and in the Kafka protocol.
+
+A batch is a header of 61 bytes and, behind it, its records, compressed or not. The first 21 bytes of the
+header (base offset, length, leader epoch, magic, CRC) are outside the checksum, so that a broker can put
+a batch in its place in the log without touching anything else: `placed` gives the 16 bytes to write
+in front of the rest.
+
+This module is compiled by mypyc where a C compiler is found, and runs as it is where there is none. It walks
+records by hand, because it runs once per record: on the way in to see that a batch holds what its header
+says, and on the way out where a protocol needs single records.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+HEADER_BYTES: Final = 61
+# What comes before `length` counts: the base offset and the length itself.
+OVERHEAD_BYTES: Final = 12
+_CRC_FROM: Final = 21
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_PLACE: Final = struct.Struct(">qii")
+_CHECKED: Final = struct.Struct(">hiqqqhii")
+
+COMPRESSION_MASK: Final = 0x07
+APPEND_TIME_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER: Final = -1
+
+
+class BatchError(Exception):
+    """A batch that is not what its header, its checksum or its topic says it should be."""
+
+
+class Header(NamedTuple):
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + OVERHEAD_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def compression(self) -> int:
+        return self.attributes & COMPRESSION_MASK
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def read_header(data: bytes | memoryview, at: int = 0) -> Header:
+    """The header of the batch that begins at `at`. The caller has seen to it that it is there whole."""
+    return Header(*_HEADER.unpack_from(data, at))
+
+
+def checksum(batch: bytes | memoryview) -> int:
+    crc: int = crc32c(memoryview(batch)[_CRC_FROM:])
+    return crc
+
+
+def placed(header: Header, base_offset: int, leader_epoch: int) -> bytes:
+    """The first 16 bytes of a batch once it has its place in a log."""
+    return _PLACE.pack(base_offset, header.length, leader_epoch)
+
+
+def stamped(batch: bytes, header: Header, now_ms: int) -> bytes:
+    """The batch with the broker's time instead of the producer's (`message.timestamp.type`)."""
+    checked = _CHECKED.pack(
+        header.attributes | APPEND_TIME_FLAG,
+        header.last_offset_delta,
+        header.base_timestamp,
+        now_ms,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+    )
+    tail = checked + batch[HEADER_BYTES:]
+    return batch[:17] + struct.pack(">I", crc32c(tail)) + tail
+
+
+def check_header(batch: bytes, bytes_max: int) -> Header:
+    """The header of a batch that fills `batch`, after all that can be said without reading its records."""
+    if len(batch) < HEADER_BYTES:
+        raise BatchError(f"a batch has at least {HEADER_BYTES} bytes, this has {len(batch)}")
+    header = read_header(batch)
+    if header.magic != 2:
+        raise BatchError(f"magic {header.magic} is not supported, only 2")
+    if header.length + OVERHEAD_BYTES != len(batch):
+        raise BatchError(f"one batch of {len(batch)} bytes was expected, its header says {header.length + 12}")
+    if len(batch) > bytes_max:
+        raise BatchError(f"the batch has {len(batch)} bytes, the limit is {bytes_max}")
+    if checksum(batch) != header.crc:
+        raise BatchError("the checksum does not match")
+    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        raise BatchError(f"{header.record_count} records do not end at offset delta {header.last_offset_delta}")
+    if header.attributes & COMPRESSION_MASK > 4:
+        raise BatchError(f"there is no compression {header.attributes & COMPRESSION_MASK}")
+    return header
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zig-zag variable-length integer and the place behind it."""
+    shift = 0
+    value = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise BatchError("a varint of more than ten bytes")
+
+
+def check_records(data: bytes, at: int, count: int, keys_needed: bool) -> None:
+    """Walks `count` records that begin at `at` and must fill `data`; raises BatchError where they do not."""
+    try:
+        for index in range(count):
+            # Nearly every length fits one or two bytes; the common case is written out.
+            byte = data[at]
+            if byte < 0x80:
+                length = byte >> 1 if byte & 1 == 0 else -1
+                at += 1
+            else:
+                length, at = _varint(data, at)
+            end = at + length
+            if length < 6 or end > len(data):
+                raise BatchError(f"record {index} claims {length} bytes")
+            at = _check_record(data, at + 1, index, keys_needed)
+            if at != end:
+                raise BatchError(f"record {index} does not fill its length")
+    except IndexError:
+        raise BatchError("the records end before their count does") from None
+    if at != len(data):
+        raise BatchError(f"{len(data) - at} bytes behind the last record")
+
+
+def _check_record(data: bytes, at: int, index: int, keys_needed: bool) -> int:
+    """The place behind the record whose timestamp delta begins at `at`."""
+    while data[at] >= 0x80:
+        at += 1
+    at += 1
+    byte = data[at]
+    if byte < 0x80:
+        delta = byte >> 1
+        at += 1
+    else:
+        delta, at = _varint(data, at)
+    if delta != index:
+        raise BatchError(f"record {index} has offset delta {delta}")
+    byte = data[at]
+    if byte < 0x80:
+        size = byte >> 1 if byte & 1 == 0 else -1
+        at += 1
+    else:
+        size, at = _varint(data, at)
+    if size > 0:
+        at += size
+    elif size < 0 and keys_needed:
+        raise BatchError(f"record {index} has no key, and its topic is compacted by key")
+    byte = data[at]
+    if byte < 0x80:
+        size = byte >> 1 if byte & 1 == 0 else -1
+        at += 1
+    else:
+        size, at = _varint(data, at)
+    if size > 0:
+        at += size
+    byte = data[at]
+    if byte == 0:
+        return at + 1
+    return _check_headers(data, at, index)
+
+
+def _check_headers(data: bytes, at: int, index: int) -> int:
+    count, at = _varint(data, at)
+    if count < 0 or count > len(data) - at:
+        raise BatchError(f"record {index} claims {count} headers")
+    for _ in range(count):
+        size, at = _varint(data, at)
+        if size < 0 or at + size > len(data):
+            raise BatchError(f"record {index} has a header without a name")
+        at += size
+        size, at = _varint(data, at)
+        if size > 0:
+            at += size
+    return at
+
+
+def decode_records(data: bytes, at: int, header: Header) -> list[Record]:
+    """The records of a batch whose (decompressed) records begin at `at` of `data`."""
+    records: list[Record] = []
+    stamped_by_broker = header.attributes & APPEND_TIME_FLAG != 0
+    try:
+        for _ in range(header.record_count):
+            length, at = _varint(data, at)
+            end = at + length
+            time_delta, at = _varint(data, at + 1)
+            offset_delta, at = _varint(data, at)
+            key, at = _nullable(data, at)
+            value, at = _nullable(data, at)
+            header_count, at = _varint(data, at)
+            headers: list[tuple[str, bytes | None]] = []
+            for _ in range(header_count):
+                name, at = _nullable(data, at)
+                content, at = _nullable(data, at)
+                headers.append(((name or b"").decode("utf-8", "surrogateescape"), content))
+            if at != end or end > len(data):
+                raise BatchError("a record does not fill its length")
+            timestamp = header.max_timestamp if stamped_by_broker else header.base_timestamp + time_delta
+            records.append(Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers)))
+    except IndexError:
+        raise BatchError("the records end before their count does") from None
+    return records
+
+
+def _nullable(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = _varint(data, at)
+    if size < 0:
+        return None, at
+    end = at + size
+    if end > len(data):
+        raise BatchError("a field reaches past the end of its batch")
+    return data[at:end], end
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    value = (value << 1) ^ (value >> 63)
+    while value >= 0x80:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _put_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)
+    else:
+        _put_varint(out, len(value))
+        out += value
+
+
+def encode_records(records: list[Record], base_offset: int, base_timestamp: int) -> bytes:
+    """The records of a batch, as they stand behind its header before compression."""
+    out = bytearray()
+    for record in records:
+        one = bytearray(1)
+        _put_varint(one, record.timestamp - base_timestamp)
+        _put_varint(one, record.offset - base_offset)
+        _put_bytes(one, record.key)
+        _put_bytes(one, record.value)
+        _put_varint(one, len(record.headers))
+        for name, content in record.headers:
+            _put_bytes(one, name.encode("utf-8", "surrogateescape"))
+            _put_bytes(one, content)
+        _put_varint(out, len(one))
+        out += one
+    return bytes(out)
+
+
+def encode_batch(
+    records: bytes,
+    count: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    attributes: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """A batch of records that are encoded (and compressed, as `attributes` says) already."""
+    checked = _CHECKED.pack(
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    tail = checked + records
+    length = len(tail) + _CRC_FROM - OVERHEAD_BYTES
+    return struct.pack(">qiibI", base_offset, length, leader_epoch, 2, crc32c(tail)) + tail
+
+
+def batch_of(
+    entries: list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]], now_ms: int
+) -> bytes:
+    """An uncompressed batch of `(key, value, headers)`, all of one moment: what the broker itself writes."""
+    records = [
+        Record(delta, now_ms, key, value, headers) for delta, (key, value, headers) in enumerate(entries)
+    ]
+    return encode_batch(encode_records(records, 0, now_ms), len(records), len(records) - 1, now_ms, now_ms)
+
+
+def find_batch(data: bytes, offset: int) -> int:
+    """Where in `data`, which begins with a batch, the first batch stands that ends at `offset` or later.
+
+    -1 if no such header is there whole.
+    """
+    at = 0
+    end = len(data) - HEADER_BYTES
+    while at <= end:
+        base = int.from_bytes(data[at : at + 8], "big")
+        last = base + int.from_bytes(data[at + 23 : at + 27], "big")
+        if last >= offset:
+            return at
+        at += int.from_bytes(data[at + 8 : at + 12], "big") + OVERHEAD_BYTES
+    return -1
