@@ -20,7 +20,7 @@ NO_TIME: Final = -1
 
 
 class Index:
-    __slots__ = ("interval", "max_timestamp", "offsets", "positions", "times", "_since")
+    __slots__ = ("_since", "interval", "max_timestamp", "offsets", "positions", "times")
 
     def __init__(self, interval: int) -> None:
         self.interval = interval
@@ -58,10 +58,14 @@ class Index:
         found = bisect_left(self.times, timestamp) - 1
         return self.positions[found] if found >= 0 else 0
 
-    def to_bytes(self, first: int = 0) -> bytes:
-        return b"".join(
-            map(_ENTRY.pack, self.offsets[first:], self.positions[first:], self.times[first:])
-        )
+    def pop(self) -> None:
+        self.offsets.pop()
+        self.positions.pop()
+        self.times.pop()
+
+    def to_bytes(self, first: int = 0, last: int | None = None) -> bytes:
+        part = slice(first, last)
+        return b"".join(map(_ENTRY.pack, self.offsets[part], self.positions[part], self.times[part]))
 
     @classmethod
     def from_bytes(cls, data: bytes, interval: int) -> "Index | None":
@@ -73,9 +77,7 @@ class Index:
         columns.frombytes(data)
         columns.byteswap()
         index.offsets, index.positions, index.times = columns[0::3], columns[1::3], columns[2::3]
-        if index.positions[0] != 0 or any(
-            map(int.__ge__, index.positions[:-1], index.positions[1:])
-        ):
+        if index.positions[0] != 0 or any(map(int.__ge__, index.positions[:-1], index.positions[1:])):
             return None
         index.max_timestamp = index.times[-1]
         return index

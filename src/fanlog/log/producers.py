@@ -1,9 +1,9 @@
 """What a partition remembers of idempotent producers, so that a batch sent again is not stored again.
 
 Per producer: its epoch and its last five batches (a client has at most five on the way). A batch must
-follow the last one without a gap in its sequence; one of the five is a repetition, and is answered with the offset
-that it has already. Which producers there are can be rebuilt from the log alone; the checkpoint only makes
-it quick.
+follow the last one without a gap in its sequence; one of the five is a repetition, and is answered with
+the offset that it has already. Which producers there are can be rebuilt from the log alone; the checkpoint
+only makes it quick.
 """
 
 from collections import deque
@@ -38,7 +38,7 @@ class Saved(msgspec.Struct, array_like=True):
     producer_id: int
     epoch: int
     last_timestamp: int
-    batches: list[tuple[int, int, int, int]]
+    batches: list[Batch]
 
 
 class Producers:
@@ -92,7 +92,9 @@ class Producers:
 
     def expire(self, before_ms: int) -> None:
         self._known = {
-            number: producer for number, producer in self._known.items() if producer.last_timestamp >= before_ms
+            number: producer
+            for number, producer in self._known.items()
+            if producer.last_timestamp >= before_ms
         }
 
     def save(self, below: int) -> list[Saved]:
@@ -102,7 +104,7 @@ class Producers:
                 number,
                 producer.epoch,
                 producer.last_timestamp,
-                [tuple(batch) for batch in producer.batches if batch.last_offset < below],
+                [batch for batch in producer.batches if batch.last_offset < below],
             )
             for number, producer in self._known.items()
         ]
@@ -113,7 +115,7 @@ class Producers:
         for one in saved:
             producer = producers._known[one.producer_id] = Producer(one.epoch)
             producer.last_timestamp = one.last_timestamp
-            producer.batches.extend(Batch(*batch) for batch in one.batches)
+            producer.batches.extend(one.batches)
         return producers
 
 

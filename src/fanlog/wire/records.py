@@ -111,13 +111,17 @@ def check_header(batch: bytes, bytes_max: int) -> Header:
     if header.magic != 2:
         raise BatchError(f"magic {header.magic} is not supported, only 2")
     if header.length + OVERHEAD_BYTES != len(batch):
-        raise BatchError(f"one batch of {len(batch)} bytes was expected, its header says {header.length + 12}")
+        raise BatchError(
+            f"one batch of {len(batch)} bytes was expected, its header says {header.length + 12}"
+        )
     if len(batch) > bytes_max:
         raise BatchError(f"the batch has {len(batch)} bytes, the limit is {bytes_max}")
     if checksum(batch) != header.crc:
         raise BatchError("the checksum does not match")
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
-        raise BatchError(f"{header.record_count} records do not end at offset delta {header.last_offset_delta}")
+        raise BatchError(
+            f"{header.record_count} records do not end at offset delta {header.last_offset_delta}"
+        )
     if header.attributes & COMPRESSION_MASK > 4:
         raise BatchError(f"there is no compression {header.attributes & COMPRESSION_MASK}")
     return header
