@@ -9,7 +9,7 @@ import sys
 
 from setuptools import Extension, setup
 
-HOT = ["src/fanlog/wire/records.py"]
+HOT = ["src/fanlog/wire/records.py", "src/fanlog/wire/messages.py"]
 
 
 def extensions() -> list[Extension]:

@@ -1,0 +1,99 @@
+"""The layouts of Kafka's messages, out of the schemas that kio carries for every version of each.
+
+Only kio's schemas are used. Its own reader reserves memory for as many items as a request claims to have, and
+takes the process down with it when there is not that much; `fanlog.wire.messages` reads by the same
+schemas and believes nothing.
+"""
+
+import dataclasses
+import functools
+import types
+import typing
+from typing import Any
+
+from kio.index import load_request_schema, load_response_schema
+
+from fanlog.wire import messages
+from fanlog.wire.messages import Field, Layout
+
+_KINDS = {
+    "bool": messages.BOOL,
+    "int8": messages.INT8,
+    "int16": messages.INT16,
+    "int32": messages.INT32,
+    "int64": messages.INT64,
+    "uint16": messages.UINT16,
+    "uint32": messages.UINT32,
+    "float64": messages.FLOAT64,
+    "uuid": messages.UUID,
+    "string": messages.STRING,
+    "bytes": messages.BYTES,
+    "records": messages.BYTES,
+    "error_code": messages.INT16,
+    "timedelta_i32": messages.INT32,
+    "timedelta_i64": messages.INT64,
+    "datetime_i64": messages.INT64,
+}
+_EMPTY: dict[int, object] = {
+    messages.BOOL: False,
+    messages.STRING: "",
+    messages.BYTES: b"",
+    messages.UUID: None,
+}
+
+
+@functools.cache
+def request_layout(api_key: int, version: int) -> Layout:
+    return _layout(load_request_schema(api_key, version))
+
+
+@functools.cache
+def response_layout(api_key: int, version: int) -> Layout:
+    return _layout(load_response_schema(api_key, version))
+
+
+@functools.cache
+def _layout(entity: Any) -> Layout:
+    layout = Layout(entity.__name__, bool(entity.__flexible__))
+    hints = typing.get_type_hints(entity)
+    for item in dataclasses.fields(entity):
+        field = _field(item, hints[item.name])
+        if "tag" in item.metadata:
+            layout.tagged[item.metadata["tag"]] = field
+        else:
+            layout.fields.append(field)
+    layout.tagged = dict(sorted(layout.tagged.items()))
+    return layout
+
+
+def _field(item: "dataclasses.Field[Any]", hint: Any) -> Field:
+    inner, nullable = _without_none(hint)
+    is_array = typing.get_origin(inner) is tuple
+    if is_array:
+        inner, inner_nullable = _without_none(typing.get_args(inner)[0])
+        nullable = nullable or inner_nullable
+    nested: Layout | None = _layout(inner) if dataclasses.is_dataclass(inner) else None  # type: ignore[arg-type]
+    kind = messages.STRUCT if nested is not None else _KINDS[item.metadata["kafka_type"]]
+    return Field(item.name, kind, is_array, nullable, _default(item, kind, is_array, nullable), nested)
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
+        return hint, False
+    kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
+    return kinds[0], len(kinds) < len(typing.get_args(hint))
+
+
+def _default(item: "dataclasses.Field[Any]", kind: int, is_array: bool, nullable: bool) -> object:
+    if is_array:
+        return []
+    if item.default is not dataclasses.MISSING:
+        value = item.default
+        if hasattr(value, "total_seconds"):
+            return round(value.total_seconds() * 1000)
+        if hasattr(value, "timestamp"):
+            return round(value.timestamp() * 1000)
+        return value
+    if nullable:
+        return None
+    return _EMPTY.get(kind, 0)
