@@ -1,0 +1,1 @@
+"""Other people's brokers, run beside Fanlog on the same machine, with the same clients, in the same run."""
