@@ -34,6 +34,7 @@ class Scale:
 
     records: int
     rounds: int
+    producer_rounds: int
     producer_seconds: float
     warmup_seconds: float
     producers: tuple[int, ...]
@@ -42,8 +43,8 @@ class Scale:
     restarts: int
 
 
-FULL = Scale(2_000_000, 3, 2.5, 1.0, (1, 64, 1000), 200_000, 2 * 10**9, 2)
-QUICK = Scale(100_000, 1, 0.5, 0.2, (1, 64), 20_000, 50 * 10**6, 1)
+FULL = Scale(2_000_000, 5, 3, 2.5, 1.0, (1, 64, 1000), 200_000, 2 * 10**9, 2)
+QUICK = Scale(100_000, 1, 1, 0.5, 0.2, (1, 64), 20_000, 50 * 10**6, 1)
 
 
 class Arena:
@@ -63,6 +64,8 @@ class Arena:
                 self.makers[KAFKA_SHORT_SESSIONS] = functools.partial(Kafka, extra=kafka.SHORT_SESSIONS)
             except NotAvailable as reason:
                 self.missing = str(reason)
+                if only == "kafka":
+                    raise
 
     def fanlog_version(self) -> str:
         return fanlog_version() if "Fanlog" in self.makers else NOT_MEASURED

@@ -56,7 +56,7 @@ def loads(scale: Scale) -> list[Load]:
 
 
 def steps(scale: Scale) -> int:
-    return len(LABELS) * (1 + scale.rounds * len(loads(scale)))
+    return len(LABELS) * (1 + scale.producer_rounds * len(loads(scale)))
 
 
 def measure(arena: Arena, scale: Scale, step: Step) -> Section:
@@ -65,7 +65,7 @@ def measure(arena: Arena, scale: Scale, step: Step) -> Section:
         for variant in variants:
             step(f"warming up {variant.label}")
             _one_run(variant, f"warm-{variants.index(variant)}", Load(64, 1), scale)
-        for number in range(scale.rounds):
+        for number in range(scale.producer_rounds):
             for each in loads(scale):
                 for variant in rotated(variants, number):
                     step(f"round {number + 1}: {each.title}, {variant.label}")

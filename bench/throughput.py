@@ -71,8 +71,12 @@ def measure(arena: Arena, scale: Scale, step: Step) -> Section:
         for variant in variants:
             step(f"a Python client: {variant.label}")
             _python_client(variant, f"python-{variants.index(variant)}", scale.client_records, runs)
+        memory = {variant.broker.name: variant.broker.memory_peak() for variant in variants}
     lines.unlink()
-    return _section(runs, [variant.label for variant in variants], scale)
+    section = _section(runs, [variant.label for variant in variants], scale)
+    section.tables.append(Table("Peak of resident memory over all of the above", ["", "MB"]))
+    section.tables[-1].rows = [[name, f"{peak / 1e6:,.0f}"] for name, peak in memory.items()]
+    return section
 
 
 def write_lines(file: Path, records: int) -> None:
