@@ -38,7 +38,13 @@ class Segment:
     def create(cls, directory: Path, base_offset: int, disk: Disk, interval: int) -> "Segment":
         segment = cls(log_path(directory, base_offset), base_offset, disk, Index(interval))
         segment._fd = disk.open(segment.path, create=True)
-        disk.sync_directory(directory)
+        try:
+            disk.sync_directory(directory)
+        except OSError:
+            # A later sync would say nothing about this name: the next attempt has to make it anew.
+            segment.close()
+            disk.remove(segment.path)
+            raise
         return segment
 
     @property
