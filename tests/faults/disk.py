@@ -13,7 +13,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-from faults.replay import Replay
+from faults.replay import Replay, cut_torn_note
 
 _FAULT = struct.Struct("<6i232s")  # struct fault of shim.c
 _WRITE, _SYNC, _DELAY = 0, _FAULT.size, 2 * _FAULT.size
@@ -65,6 +65,10 @@ class UnreliableDisk:
             "FAULTS_JOURNAL": str(self.journal),
             "FAULTS_CONTROL": str(self._path),
         }
+
+    def restart(self) -> None:
+        """The process has died, the power stays on: the next one goes on with what the kernel has."""
+        cut_torn_note(self.journal)
 
     def lose_power(self, seed: int) -> None:
         """To be called once the process is dead."""

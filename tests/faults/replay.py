@@ -173,6 +173,7 @@ class Replay:
             directory.promised[child.name] = directory.entries[child.name] = node
 
     def follow(self, journal: Path) -> None:
+        cut_torn_note(journal)
         for kind, sequence, inode, offset, path, data in _notes(journal):
             if kind == "X":
                 raise Unmodelled(f"{data.decode()} on {path}")
@@ -230,16 +231,26 @@ class Replay:
                 (path / name).write_bytes(node.after_power_loss(chance))
 
 
+def cut_torn_note(journal: Path) -> None:
+    """The kill may have torn the last record; nothing can have relied on it. Others can be appended then."""
+    with open(journal, "r+b") as file:
+        at, size = 0, file.seek(0, os.SEEK_END)
+        while at < size:
+            file.seek(at)
+            head = file.read(_NOTE.size)
+            end = at + _NOTE.size + sum(_NOTE.unpack(head)[3:5]) if len(head) == _NOTE.size else size + 1
+            if end > size:
+                file.truncate(at)
+            at = end
+
+
 def _notes(journal: Path) -> Iterator[tuple[str, int, int, int, str, bytes]]:
-    """The journal's records; the last one may be torn by the kill, and then never had an effect to speak of."""
-    text = journal.read_bytes() if journal.exists() else b""
+    text = journal.read_bytes()
     at = 0
-    while at + _NOTE.size <= len(text):
+    while at < len(text):
         sequence, inode, offset, path_bytes, data_bytes, kind = _NOTE.unpack_from(text, at)
         at += _NOTE.size
-        end = at + path_bytes + data_bytes
-        if end > len(text):
-            return
         path = text[at : at + path_bytes].decode()
-        yield chr(kind), sequence, inode, offset, path, text[at + path_bytes : end]
-        at = end
+        at += path_bytes
+        yield chr(kind), sequence, inode, offset, path, text[at : at + data_bytes]
+        at += data_bytes

@@ -99,6 +99,8 @@ __attribute__((constructor)) static void begin(void) {
     root_bytes = strlen(root);
     owner = getpid();
     journal = REAL(open64)(notes, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    /* A process that goes on with the journal of one before it goes on counting, too. */
+    sequence = lseek64(journal, 0, SEEK_END);
 }
 
 /* ---- what is ours, and the journal ---- */

@@ -1,7 +1,8 @@
 """The shim finds planted violations: programs that acknowledge too early are caught, careful ones are not.
 
-Each program keeps numbered records below its directory, acknowledges them on standard output and kills itself.
-Its journal is then replayed with many seeds, and what a power loss left is compared with what was acknowledged.
+Each program keeps numbered records below its directory, acknowledges them on standard output and kills
+itself. Its journal is then replayed with many seeds, and what a power loss left is compared with what was
+acknowledged.
 """
 
 import errno

@@ -1,0 +1,113 @@
+"""kill -9 at random moments under load: what was acknowledged is there, in order, and nothing twice."""
+
+import contextlib
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from faults import load
+from faults.disk import UnreliableDisk
+from faults.load import Publisher, Watcher
+from support.process import BrokerFailed, BrokerProcess
+
+PARTITIONS = 3
+KILL_ROUNDS = 15
+POWER_ROUNDS = 12
+
+
+@pytest.fixture
+def broker_home(tmp_path: Path) -> Iterator[BrokerProcess]:
+    # Small segments, so that the kills also hit the moments when one is closed and the next begun.
+    flags = ["--topics-segment-bytes=400000", "--log-checkpoint-bytes=150000", "--topics-auto-create=false"]
+    broker = BrokerProcess(tmp_path, flags)
+    yield broker
+    broker.close()
+
+
+class Load:
+    """Three kinds of producers and a reader, who live through everything that happens to the broker."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.bootstrap, self.topic = bootstrap, topic
+        self.steady = Publisher(bootstrap, topic, "steady", idempotent=True)
+        self.plain = Publisher(bootstrap, topic, "plain", idempotent=False, compression_type="lz4")
+        self.newcomers: list[Publisher] = []
+        self.watcher = Watcher(bootstrap, topic, PARTITIONS)
+        for thread in (self.steady, self.plain, self.watcher):
+            thread.start()
+
+    def newcomer(self) -> Publisher:
+        """An idempotent producer of its own for this round: its producer id must not be one given before."""
+        self.newcomers.append(
+            Publisher(self.bootstrap, self.topic, f"newcomer{len(self.newcomers)}", idempotent=True)
+        )
+        self.newcomers[-1].start()
+        return self.newcomers[-1]
+
+    def finish_and_check(self) -> None:
+        publishers = [self.steady, self.plain, *self.newcomers]
+        for publisher in publishers:
+            publisher.finish()
+        found = load.read_all(self.bootstrap, self.topic, range(PARTITIONS))
+        self.watcher.finish()
+        load.check_offsets_are_contiguous(found)
+        for publisher in publishers:
+            load.check_acknowledged_are_there(publisher, found)
+            assert not publisher.refused
+            if publisher.idempotent:
+                load.check_in_order_and_once(publisher, found)
+        load.check_seen_is_there(self.watcher.seen, found)
+        assert not self.watcher.faults
+
+
+@pytest.mark.parametrize("durability", ["os", "disk"])
+def test_kill_9_at_random_moments_loses_nothing_acknowledged(
+    broker_home: BrokerProcess, durability: str
+) -> None:
+    chance = random.Random(durability)
+    broker = broker_home.start()
+    load.create_topic(broker.kafka, "killed", PARTITIONS, fanlog_durability=durability)
+    work = Load(broker.kafka, "killed")
+    for turn in range(KILL_ROUNDS):
+        newcomer = work.newcomer()
+        work.steady.wait_for_more(1)
+        work.plain.wait_for_more(1)
+        newcomer.wait_for_more(1)
+        time.sleep(chance.uniform(0, 0.4))  # the random moment
+        broker.kill()
+        if turn % 4 == 3:  # and once more, most likely while it recovers
+            with contextlib.suppress(BrokerFailed):
+                broker.start(seconds=chance.uniform(0.1, 0.6))
+                broker.kill()
+        broker.start()
+        newcomer.finish()
+    work.steady.wait_for_more(1)
+    work.finish_and_check()
+
+
+def test_power_loss_takes_nothing_that_was_acknowledged_at_level_disk(
+    shim: Path, broker_home: BrokerProcess, tmp_path: Path
+) -> None:
+    chance = random.Random(4)
+    broker = broker_home
+    disk = UnreliableDisk(shim, tmp_path / "disk", broker.data)
+    disk.delay_syncs(0.004)
+    broker.environment.update(disk.power_on())
+    broker.start()
+    load.create_topic(broker.kafka, "dark", PARTITIONS, fanlog_durability="disk")
+    work = Load(broker.kafka, "dark")
+    for turn in range(POWER_ROUNDS):
+        newcomer = work.newcomer()
+        work.steady.wait_for_more(1)
+        newcomer.wait_for_more(1)
+        time.sleep(chance.uniform(0, 0.4))  # the random moment
+        broker.kill()
+        disk.lose_power(turn)
+        disk.power_on()
+        broker.start()
+        newcomer.finish()
+    work.steady.wait_for_more(1)
+    work.finish_and_check()
