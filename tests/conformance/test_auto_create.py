@@ -44,6 +44,6 @@ def test_without_auto_create_a_producer_is_told_that_the_topic_is_unknown(start_
     producer.produce("unknown", b"v", on_delivery=lambda error, _: errors.append(error))
     producer.flush(PATIENCE_SECONDS)
 
-    assert [error.code() for error in errors] == [KafkaError._UNKNOWN_TOPIC]
+    assert [error.code() for error in errors] == [KafkaError.UNKNOWN_TOPIC_OR_PART]
     admin = AdminClient({"bootstrap.servers": broker.kafka})
     assert "unknown" not in admin.list_topics(timeout=PATIENCE_SECONDS).topics
