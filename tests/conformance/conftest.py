@@ -66,6 +66,16 @@ def client(request: pytest.FixtureRequest, make_client: MakeClient) -> Client:
     return make_client(request.param)
 
 
+@pytest.fixture(scope="session")
+def clients(make_client: MakeClient) -> list[Client]:
+    """All the clients that can be had here."""
+    found = []
+    for name in CLIENTS:
+        with contextlib.suppress(pytest.skip.Exception):
+            found.append(make_client(name))
+    return found
+
+
 @pytest.fixture
 def confluent(broker: BrokerProcess) -> Client:
     """The client that sets the scene where the one under test is only to look at it."""

@@ -71,7 +71,7 @@ def test_the_limit_of_a_topic_can_be_raised(client: Client, make_topic: MakeTopi
 
 @pytest.mark.parametrize("writer", [name for name in CLIENTS if name != "kcat"])
 def test_nulls_empties_headers_and_times_arrive_as_they_were(
-    writer: str, make_client: MakeClient, topic: str
+    writer: str, make_client: MakeClient, clients: list[Client], topic: str
 ) -> None:
     now = int(time.time() * 1000)
     messages = [
@@ -84,15 +84,16 @@ def test_nulls_empties_headers_and_times_arrive_as_they_were(
     ]
     make_client(writer).produce(topic, messages)
 
-    for reader in CLIENTS:
-        client = make_client(reader)
-        records = client.read(topic, len(messages))
-        if client.carries_anything:
+    for reader in clients:
+        records = reader.read(topic, len(messages))
+        if reader.carries_anything:
             found = [Message(r.value, r.key, r.partition, r.timestamp, r.headers) for r in records]
-            assert found == messages, reader
+            assert found == messages, reader.name
         else:
-            assert [record.timestamp for record in records] == [m.timestamp for m in messages], reader
-            assert [record.value is None for record in records] == [m.value is None for m in messages], reader
+            assert [record.timestamp for record in records] == [m.timestamp for m in messages], reader.name
+            assert [record.value is None for record in records] == [m.value is None for m in messages], (
+                reader.name
+            )
 
 
 def test_headers_and_nulls_of_kcat_arrive(make_client: MakeClient, confluent: Client, topic: str) -> None:
@@ -111,10 +112,9 @@ def test_headers_and_nulls_of_kcat_arrive(make_client: MakeClient, confluent: Cl
 
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_batches_are_kept_as_they_came_and_every_client_reads_them(
-    compression: str, make_client: MakeClient, make_topic: MakeTopic, broker: BrokerProcess
+    compression: str, clients: list[Client], make_topic: MakeTopic, broker: BrokerProcess
 ) -> None:
-    topic = make_topic(partitions=len(CLIENTS))
-    clients = [make_client(name) for name in CLIENTS]
+    topic = make_topic(partitions=len(clients))
     for partition, client in enumerate(clients):
         client.produce(topic, text_records(100, partition), compression=compression)
 
@@ -122,11 +122,9 @@ def test_compressed_batches_are_kept_as_they_came_and_every_client_reads_them(
         stored = raw.fetch(broker.kafka, topic, partition)
         assert {batch.compression for batch in stored} == {compression}, client.name
         assert sum(batch.count for batch in stored) == 100
-    for client in clients:
-        records = client.read(topic, 100 * len(CLIENTS), range(len(CLIENTS)))
-        for partition, writer in enumerate(CLIENTS):
+    for reader in clients:
+        records = reader.read(topic, 100 * len(clients), range(len(clients)))
+        for partition, writer in enumerate(clients):
             values = [record.value for record in of_partition(records, partition)]
-            assert values == [message.value for message in text_records(100, partition)], (
-                client.name,
-                writer,
-            )
+            expected = [message.value for message in text_records(100, partition)]
+            assert values == expected, f"{reader.name} reads {writer.name}"
