@@ -167,12 +167,15 @@ def check_records(data: bytes, at: int, count: int, keys_needed: bool) -> None:
 
 def _check_record(data: bytes, at: int, index: int, keys_needed: bool) -> int:
     """The place behind the record whose timestamp delta begins at `at`."""
+    begin = at
     while data[at] >= 0x80:
         at += 1
     at += 1
+    if at - begin > 10:
+        raise BatchError("a varint of more than ten bytes")
     byte = data[at]
     if byte < 0x80:
-        delta = byte >> 1
+        delta = byte >> 1 if byte & 1 == 0 else -1
         at += 1
     else:
         delta, at = _varint(data, at)
@@ -180,22 +183,26 @@ def _check_record(data: bytes, at: int, index: int, keys_needed: bool) -> int:
         raise BatchError(f"record {index} has offset delta {delta}")
     byte = data[at]
     if byte < 0x80:
-        size = byte >> 1 if byte & 1 == 0 else -1
+        size = byte >> 1 if byte & 1 == 0 else ~(byte >> 1)
         at += 1
     else:
         size, at = _varint(data, at)
     if size > 0:
         at += size
+    elif size < -1:
+        raise BatchError(f"record {index} has a key of {size} bytes")
     elif size < 0 and keys_needed:
         raise BatchError(f"record {index} has no key, and its topic is compacted by key")
     byte = data[at]
     if byte < 0x80:
-        size = byte >> 1 if byte & 1 == 0 else -1
+        size = byte >> 1 if byte & 1 == 0 else ~(byte >> 1)
         at += 1
     else:
         size, at = _varint(data, at)
     if size > 0:
         at += size
+    elif size < -1:
+        raise BatchError(f"record {index} has a value of {size} bytes")
     byte = data[at]
     if byte == 0:
         return at + 1
@@ -214,6 +221,8 @@ def _check_headers(data: bytes, at: int, index: int) -> int:
         size, at = _varint(data, at)
         if size > 0:
             at += size
+        elif size < -1:
+            raise BatchError(f"record {index} has a header of {size} bytes")
     return at
 
 
