@@ -73,20 +73,28 @@ def good(chance: random.Random) -> bytes:
 
 def _bad_records(chance: random.Random) -> bytes:
     """Records that are not what they say, under a checksum that is right."""
-    body = b"\0" + varint(0) + varint(0)
+    start, no_key, no_value = b"\0" + varint(0) + varint(0), varint(-1), varint(-1)
+    bodies = [
+        start + varint(1 << 29) + b"x" * 30,  # a key that reaches past the batch
+        start + varint(-5) + no_value + varint(0),
+        start + no_key + varint(-5) + varint(0),
+        start + no_key + no_value + varint(5),  # headers that are not there
+        start + no_key + no_value + b"\xff\xff\xff\xff\x0f",
+        start + no_key + no_value + varint(-1),
+        start + no_key + no_value + varint(1) + varint(-1) + varint(0),  # a header without a name
+        start + no_key + no_value + varint(1) + varint(1) + b"n" + varint(-5),
+        b"\0" + b"\x80" * 30 + b"\0" + varint(0) + no_key + no_value + varint(0),  # an endless timestamp
+        b"\0" + varint(0) + varint(-1) + no_key + no_value + varint(0),  # offsets before its batch's
+        b"\0" + varint(0) + varint(7) + no_key + no_value + varint(0),
+    ]
     bad = [
+        *(varint(len(body)) + body for body in bodies),
         varint(-1),
         varint(0),
         varint(1 << 30) + b"\0" * 20,
         b"\xff" * 12,
         record(0)[:-3],
         record(0) + b"trailing",
-        record(7),
-        varint(40) + body + varint(1 << 29) + b"x" * 30,
-        varint(len(body) + 3) + body + varint(-5) + varint(0) + varint(0),
-        varint(len(body) + 4) + body + varint(-1) + varint(0) + varint(5),
-        varint(len(body) + 7) + body + varint(-1) + varint(0) + b"\xff\xff\xff\xff\x0f",
-        varint(len(body) + 4) + body + varint(-1) + varint(0) + varint(1) + varint(-1),
         chance.randbytes(chance.randrange(1, 200)),
         b"",
     ]

@@ -102,16 +102,25 @@ def rows(root: Path) -> set[int]:
         table.close()
 
 
-def run(shim: Path, home: Path, program: str, disk: UnreliableDisk | None = None) -> tuple[Replay, set[int]]:
-    """What `program` left in the journal, and the numbers that it acknowledged."""
+def run(
+    shim: Path, home: Path, program: str, disk: UnreliableDisk | None = None, then: str | None = None
+) -> tuple[Replay, set[int]]:
+    """What `program` left in the journal, and the numbers that it acknowledged.
+
+    The program `then` comes after it, without a power loss in between.
+    """
     disk = disk or UnreliableDisk(shim, home)
     environment = disk.power_on()
     replay = Replay(disk.root)
-    command = [sys.executable, "-c", HEAD + program + END, str(disk.root)]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, timeout=30)
-    assert done.returncode == -9
+    acknowledged: set[int] = set()
+    for part in [program, then] if then else [program]:
+        command = [sys.executable, "-c", HEAD + part + END, str(disk.root)]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, timeout=30)
+        assert done.returncode == -9
+        acknowledged.update(map(int, done.stdout.split()))
+        disk.restart()
     replay.follow(disk.journal)
-    return replay, {int(number) for number in done.stdout.split()}
+    return replay, acknowledged
 
 
 def losses(replay: Replay, acknowledged: set[int], reader: Callable[[Path], set[int]] = lines) -> int:
@@ -149,6 +158,37 @@ def test_a_program_that_syncs_again_after_a_failed_sync_is_caught(shim: Path, tm
     replay, acknowledged = run(shim, tmp_path, LOG.format(before=again, after=""), disk)
     assert disk.failed_syncs == 1
     assert losses(replay, acknowledged) == len(SEEDS)
+
+
+@pytest.mark.parametrize(
+    ("recovery", "loses"),
+    [("pass", True), ("os.write(log, os.pread(log, 100, 0))", False)],
+    ids=["trusts what it reads", "writes it again"],
+)
+def test_what_a_failed_sync_left_in_memory_is_not_durable_after_a_restart_either(
+    shim: Path, tmp_path: Path, recovery: str, loses: bool
+) -> None:
+    disk = UnreliableDisk(shim, tmp_path)
+    disk.fail_syncs(errno.EIO, match="log", once=True)
+    program = """
+log = create("log")
+os.fsync(directory)
+os.write(log, line(0))
+try:
+    os.fdatasync(log)
+except OSError:
+    pass
+"""
+    then = f"""
+log = create("log")
+assert os.pread(log, 100, 0) == line(0)
+{recovery}
+os.fdatasync(log)
+acknowledge(0)
+"""
+    replay, acknowledged = run(shim, tmp_path, program, disk, then)
+    assert acknowledged == {0}
+    assert losses(replay, acknowledged) == (len(SEEDS) if loses else 0)
 
 
 def test_a_checkpoint_that_is_synced_renamed_and_made_known_is_kept(shim: Path, tmp_path: Path) -> None:
