@@ -7,15 +7,6 @@
 #define _GNU_SOURCE
 #include "wire.h"
 
-static void receive_exactly(int fd, uint8_t *into, size_t size) {
-    while (size) {
-        ssize_t n = recv(fd, into, size, 0);
-        if (n <= 0) fail(n ? "recv: %m" : "the broker closed the connection");
-        into += n;
-        size -= (size_t)n;
-    }
-}
-
 static size_t build_request(uint8_t *buffer, const char *topic, int partition, int64_t offset) {
     Writer w = {buffer, buffer};
     begin_request(&w, 1, 11);

@@ -147,6 +147,7 @@ int main(int argc, char **argv) {
     memset(all, 0, sizeof *all * (size_t)connections);
     for (int i = 0; i < connections; i++) {
         all[i].fd = dial(argv[1], atoi(argv[2]));
+        greet(all[i].fd);
         fcntl(all[i].fd, F_SETFL, O_NONBLOCK);
         build_request(&all[i], i % partitions, (unsigned)i + 1);
         watch(epoll, EPOLL_CTL_ADD, &all[i], EPOLLIN);
