@@ -51,7 +51,8 @@ ADVICE = {
 
 def trouble(error: "KafkaError", doing: str) -> Trouble:
     advice = ADVICE.get(error.name())
-    detail = error.str().removeprefix("Broker: ").removeprefix("Local: ").rstrip(".")
+    text = error.str() or error.name().lower().replace("_", " ")
+    detail = text.removeprefix("Broker: ").removeprefix("Local: ").rstrip(".")
     return Trouble(f"{doing}: {detail}" + (f" ({advice})" if advice else ""))
 
 

@@ -57,9 +57,7 @@ class BrokerProcess:
         if not line.startswith("ready") or "kafka" not in words:
             self.kill()
             log_end = (self.home / "broker.log").read_text(errors="replace")[-2000:]
-            raise Trouble(
-                f"the broker did not start within {START_SECONDS_MAX:.0f} s; its log ends:\n{log_end}"
-            )
+            raise Trouble(f"the broker did not start; its log ends:\n{log_end}")
         self.kafka = words["kafka"]
         return time.monotonic() - begin
 

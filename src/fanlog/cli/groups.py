@@ -12,7 +12,7 @@ import typer
 
 from fanlog.cli import connection, moments
 from fanlog.cli.connection import ANSWER_SECONDS_MAX, DEFAULT_BROKER, Broker
-from fanlog.cli.output import Json, Trouble, print_json, print_table, say, teach
+from fanlog.cli.output import Json, Trouble, count, print_json, print_table, say, teach
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -117,7 +117,7 @@ def describe(group: Group, broker: Broker = DEFAULT_BROKER, as_json: Json = Fals
             }
         )
         return
-    say(f"[bold]{group}[/bold]: {state}, {len(members)} members, {lag} records behind")
+    say(f"[bold]{group}[/bold]: {state}, {count(len(members), 'member')}, {count(lag, 'record')} behind")
     if members:
         print_table("members", list(members[0]), [list(each.values()) for each in members])
     if partitions:
@@ -180,9 +180,11 @@ def reset(
     missing = set(partition or ()) - set(numbers)
     if missing:
         raise Trouble(f"{topic} has no partition {min(missing)}: it has 0 to {len(numbers) - 1}")
-    found = _describe(client, group)
-    if found.members and not dry_run:
-        raise Trouble(f"{group} has {len(found.members)} members: stop them first, or try --dry-run")
+    # A group that is not there yet may be given offsets to begin with.
+    known = any(name == group for name, _ in _groups(client))
+    members = _describe(client, group).members if known else []
+    if members and not dry_run:
+        raise Trouble(f"{group} has {count(len(members), 'member')}: stop them first, or try --dry-run")
     before = {each.partition: each for each in progress(client, group, {}) if each.topic == topic}
     chosen = [TopicPartition(topic, number) for number in partition or numbers]
     after = moments.offsets(client, chosen, place)

@@ -40,6 +40,10 @@ def teach(summary: str, *examples: str) -> str:
     return f"{summary}\n\n\b\n[bold]Examples[/bold]\n{lines}"
 
 
+def count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'s' * (number != 1)}"
+
+
 def console() -> Console:
     """Standard output. No window limits a file or a pipe, so lines there are long rather than folded."""
     watched = sys.stdout.isatty()

@@ -14,7 +14,7 @@ import typer
 
 from fanlog.cli import connection
 from fanlog.cli.connection import DEFAULT_BROKER, Broker
-from fanlog.cli.output import Json, Trouble, print_json, say, teach, usage
+from fanlog.cli.output import Json, Trouble, count, print_json, say, teach, usage
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -61,7 +61,7 @@ def pub(
         str | None,
         typer.Option("--file", "-f", metavar="FILE", help="One record per line; - for standard input."),
     ] = None,
-    partition: Annotated[int, typer.Option("--partition", min=0, show_default="by the key")] = -1,
+    partition: Annotated[int | None, typer.Option("--partition", min=0, show_default="by the key")] = None,
     broker: Broker = DEFAULT_BROKER,
     as_json: Json = False,
 ) -> None:
@@ -85,7 +85,7 @@ def pub(
         details: dict[str, Any] = {"headers": headers, "on_delivery": receipts}
         if key is not None:
             details["key"] = key
-        if partition >= 0:
+        if partition is not None:
             details["partition"] = partition
         sent = _send(producer, topic, values, details, receipts)
     _finish(producer, topic, sent, receipts, broker)
@@ -173,4 +173,4 @@ def _report(topic: str, receipts: Receipts, as_json: bool) -> None:
     elif receipts.count == 1:
         say(f"published to [bold]{topic}[/bold] partition {last[0]['partition']} offset {last[0]['offset']}")
     else:
-        say(f"published {receipts.count:,} records to [bold]{topic}[/bold]")
+        say(f"published {count(receipts.count, 'record')} to [bold]{topic}[/bold]")

@@ -48,12 +48,13 @@ def serve(**given: Any) -> None:
         settings = config.load(flags, file)
         for door in _ADDRESSES:
             config.address(getattr(settings, door))
+        # Imported here, so that the other commands need not load the broker.
+        from fanlog.broker import run
+
+        exit_code = run(settings)
     except config.ConfigError as error:
         raise usage(str(error)) from error
-    # Imported here, so that the other commands need not load the broker.
-    from fanlog.broker import run
-
-    raise typer.Exit(run(settings))
+    raise typer.Exit(exit_code)
 
 
 def _parameter(name: config.Name) -> str:

@@ -50,11 +50,12 @@ def sub(
         str | None, typer.Option("--group", "-g", help="Share the topic with a group, keep its offsets.")
     ] = None,
     count: Annotated[
-        int, typer.Option("--count", "-n", min=1, show_default="no limit", help="End after so many records.")
-    ] = 0,
+        int | None,
+        typer.Option("--count", "-n", min=1, show_default="no limit", help="End after so many records."),
+    ] = None,
     partition: Annotated[
-        int, typer.Option("--partition", min=0, show_default="all", help="Only this one.")
-    ] = -1,
+        int | None, typer.Option("--partition", min=0, show_default="all", help="Only this one.")
+    ] = None,
     style: Annotated[
         Literal["text", "json"],
         typer.Option("--format", help="text: values, one a line. json: everything, one document a line."),
@@ -73,7 +74,7 @@ def sub(
             "a group has its own offsets: move them with "
             f"`fanlog group reset {group} --topic {topic} --to ...`"
         )
-    if group and partition >= 0:
+    if group and partition is not None:
         raise usage("--partition cannot go with --group: the group decides who reads which partition")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     reader = Reader(broker, topic, group, follow, place)
@@ -117,17 +118,17 @@ class Reader:
         )
         self.consumer = Consumer(properties)
 
-    def start(self, partition: int) -> None:
+    def start(self, partition: int | None) -> None:
         from confluent_kafka import TopicPartition
 
         if self.group:
             self.consumer.subscribe([self.topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
             return
-        if partition >= 0 and partition not in self.partitions:
+        if partition is not None and partition not in self.partitions:
             raise Trouble(
                 f"{self.topic} has no partition {partition}: it has 0 to {len(self.partitions) - 1}"
             )
-        chosen = [partition] if partition >= 0 else self.partitions
+        chosen = self.partitions if partition is None else [partition]
         offsets = moments.offsets(
             self.admin, [TopicPartition(self.topic, each) for each in chosen], self.place
         )
@@ -144,7 +145,7 @@ class Reader:
     def done(self) -> bool:
         return not self.follow and self.assigned is not None and self.assigned <= self.ended
 
-    def run(self, count: int, as_json: bool) -> None:
+    def run(self, count: int | None, as_json: bool) -> None:
         printed = 0
         show = _document if as_json else _text(sys.stdout.isatty())
         while not self.done():

@@ -7,7 +7,7 @@ import typer
 
 from fanlog.cli import connection, moments
 from fanlog.cli.connection import ANSWER_SECONDS_MAX, DEFAULT_BROKER, INTERNAL, Broker
-from fanlog.cli.output import Json, Trouble, print_json, print_table, say, teach, usage
+from fanlog.cli.output import Json, Trouble, count, print_json, print_table, say, teach, usage
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -32,8 +32,8 @@ Config = Annotated[
 def create(
     name: Name,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, show_default="the broker's", help="How many.")
-    ] = 0,
+        int | None, typer.Option("--partitions", "-p", min=1, show_default="the broker's", help="How many.")
+    ] = None,
     config: Config = None,
     broker: Broker = DEFAULT_BROKER,
     as_json: Json = False,
@@ -48,11 +48,11 @@ def create(
         connection.call(doing, lambda: client.create_topics([wish], operation_timeout=ANSWER_SECONDS_MAX)),
         doing,
     )
-    count = len(connection.topic(client, broker, name).partitions)
+    made = len(connection.topic(client, broker, name).partitions)
     if as_json:
-        print_json({"topic": name, "partitions": count, "config": settings})
+        print_json({"topic": name, "partitions": made, "config": settings})
     else:
-        say(f"created [bold]{name}[/bold] with {count} partition{'s' * (count != 1)}")
+        say(f"created [bold]{name}[/bold] with {count(made, 'partition')}")
 
 
 @app.command(
@@ -82,9 +82,8 @@ def list_topics(
         held[name] += end - first[name, partition]
     rows = [(str(each.topic), len(each.partitions), held[str(each.topic)]) for each in shown]
     if as_json:
-        print_json(
-            [{"topic": name, "partitions": count, "records": records} for name, count, records in rows]
-        )
+        keys = ("topic", "partitions", "records")
+        print_json([dict(zip(keys, row, strict=True)) for row in rows])
     elif rows:
         print_table("", ["topic", "partitions", "records"], rows)
     else:
@@ -163,8 +162,9 @@ def _settings(client: "AdminClient", name: str, every: bool) -> dict[str, str | 
 def alter(
     name: Name,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, show_default=False, help="How many there shall be.")
-    ] = 0,
+        int | None,
+        typer.Option("--partitions", "-p", min=1, show_default=False, help="How many there shall be."),
+    ] = None,
     config: Config = None,
     unset: Annotated[
         list[str] | None,
@@ -186,15 +186,13 @@ def alter(
     # The settings first: where one is refused, nothing has changed yet.
     if settings or unset:
         _alter_settings(client, name, settings, unset or [])
-    if partitions > now:
+    if partitions and partitions > now:
         connection.wait(
             client.create_partitions([NewPartitions(name, partitions)], operation_timeout=ANSWER_SECONDS_MAX),
             doing,
         )
     if as_json:
-        print_json(
-            {"topic": name, "partitions": max(now, partitions), "config": settings, "unset": unset or []}
-        )
+        print_json({"topic": name, "partitions": partitions or now, "config": settings, "unset": unset or []})
     else:
         say(f"altered [bold]{name}[/bold]")
 
