@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -198,9 +199,12 @@ def free_port() -> int:
 def create_topic(
     address: Address, topic: str, partitions: int = 1, config: dict[str, str] | None = None
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": f"{address[0]}:{address[1]}"})
+    admin = AdminClient({"bootstrap.servers": f"{address[0]}:{address[1]}", "log_level": 3})
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
-    admin.create_topics([new], request_timeout=30)[topic].result(30)
+    try:
+        admin.create_topics([new], request_timeout=30)[topic].result(30)
+    except (KafkaException, TimeoutError) as error:
+        raise BrokerError(f"topic {topic} could not be created: {error or 'no answer in 30 s'}") from error
     deadline = time.monotonic() + 30
     while any(end_offset(address, topic, partition) is None for partition in range(partitions)):
         if time.monotonic() > deadline:
