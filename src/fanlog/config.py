@@ -25,7 +25,9 @@ class ConfigError(Exception):
     """A setting that cannot be used; the message says which one, and what would do."""
 
 
-def setting(default: object, help: str, *, low: int | None = None, choices: tuple[str, ...] = ()) -> typing.Any:
+def setting(
+    default: object, help: str, *, low: int | None = None, choices: tuple[str, ...] = ()
+) -> typing.Any:
     return field(default=default, metadata={"help": help, "low": low, "choices": choices})
 
 
@@ -38,8 +40,12 @@ class Topics:
     )
     auto_create: bool = setting(True, "Create a topic when a client first names it.")
     partitions: int = setting(1, "Partitions of a topic that does not say how many.", low=1)
-    segment_bytes: int = setting(1 << 30, "Size at which a segment file is closed and a new one begun.", low=4096)
-    segment_ms: int = setting(7 * 24 * 3600 * 1000, "Age at which a segment is closed, whatever its size.", low=1)
+    segment_bytes: int = setting(
+        1 << 30, "Size at which a segment file is closed and a new one begun.", low=4096
+    )
+    segment_ms: int = setting(
+        7 * 24 * 3600 * 1000, "Age at which a segment is closed, whatever its size.", low=1
+    )
     retention_ms: int = setting(7 * 24 * 3600 * 1000, "How long records are kept; -1 for ever.", low=-1)
     retention_bytes: int = setting(-1, "How much of a partition is kept; -1 without limit.", low=-1)
 
@@ -50,7 +56,9 @@ class Log:
 
     index_interval_bytes: int = setting(4096, "Bytes of log between two entries of the sparse index.", low=0)
     checkpoint_bytes: int = setting(
-        64 << 20, "Bytes of log after which what is durable is noted, so that recovery need not read it.", low=4096
+        64 << 20,
+        "Bytes of log after which what is durable is noted, so that recovery need not read it.",
+        low=4096,
     )
     sync_threads: int = setting(4, "Threads that write and fdatasync.", low=1)
     memory_flush_ms: int = setting(20, "How far behind records of level memory are written.", low=1)
@@ -65,8 +73,12 @@ class Groups:
     """Consumer groups."""
 
     partitions: int = setting(4, "Partitions of the internal topic that holds groups and offsets.", low=1)
-    session_timeout_ms_min: int = setting(1_000, "Shortest session time-out that a member may ask for.", low=1)
-    session_timeout_ms_max: int = setting(1_800_000, "Longest session time-out that a member may ask for.", low=1)
+    session_timeout_ms_min: int = setting(
+        1_000, "Shortest session time-out that a member may ask for.", low=1
+    )
+    session_timeout_ms_max: int = setting(
+        1_800_000, "Longest session time-out that a member may ask for.", low=1
+    )
     initial_rebalance_delay_ms: int = setting(
         300, "How long a new group waits for more members before its first assignment.", low=0
     )
@@ -81,9 +93,13 @@ class Limits:
     """Past these, the peer is told so, in its protocol's own terms."""
 
     frame_bytes_max: int = setting(100 << 20, "One request.", low=1024)
-    batch_bytes_max: int = setting((1 << 20) + 12, "One record batch, unless its topic says otherwise.", low=1024)
+    batch_bytes_max: int = setting(
+        (1 << 20) + 12, "One record batch, unless its topic says otherwise.", low=1024
+    )
     connections_max: int = setting(20_000, "Connections of all doors together.", low=1)
-    requests_in_flight_max: int = setting(1_000, "Requests of one connection that wait for their answer.", low=1)
+    requests_in_flight_max: int = setting(
+        1_000, "Requests of one connection that wait for their answer.", low=1
+    )
     request_bytes_in_flight_max: int = setting(
         64 << 20, "Bytes of requests of one connection that wait for their answer.", low=1024
     )
@@ -104,9 +120,13 @@ class Settings:
     http: str = setting("127.0.0.1:8080", "HTTP door, HOST:PORT or none.")
     grpc: str = setting("127.0.0.1:9090", "gRPC door, HOST:PORT or none.")
     lbroker: str = setting("127.0.0.1:36912", "lbroker door, HOST:PORT or none.")
-    advertise: str = setting("", "Host name that Kafka clients are told to connect to; the door's own by default.")
+    advertise: str = setting(
+        "", "Host name that Kafka clients are told to connect to; the door's own by default."
+    )
     node_id: int = setting(0, "Number of this broker, unique in its cluster.", low=0)
-    metadata: str = setting("", "Metadata store: sqlite:PATH; by default sqlite:metadata.db in the data directory.")
+    metadata: str = setting(
+        "", "Metadata store: sqlite:PATH; by default sqlite:metadata.db in the data directory."
+    )
     shards: int = setting(1, "Brokers to run on this machine.", low=1)
     log_level: str = setting(
         "info", "Least severe message that is logged.", choices=("debug", "info", "warning", "error")
@@ -153,7 +173,16 @@ class Name:
 
 
 _KINDS: dict[type, str] = {int: "a whole number", bool: "true or false", str: "text", Path: "a path"}
-_WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+_WORDS = {
+    "true": True,
+    "1": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "0": False,
+    "no": False,
+    "off": False,
+}
 
 
 def _convert(value: object, kind: type) -> object | None:

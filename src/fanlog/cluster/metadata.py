@@ -5,8 +5,11 @@ producer numbers are taken. Every change is a compare-and-swap on the revision t
 several brokers on one machine can share the file. Calls wait for the disk: make them off the loop.
 """
 
+import base64
+import contextlib
 import sqlite3
 import threading
+import uuid
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -85,3 +88,14 @@ def open_store(address: str, data: Path) -> SqliteStore:
     if scheme != "sqlite" or not colon or not path:
         raise ValueError(f"{address!r} is not a metadata store: write sqlite:PATH")
     return SqliteStore(Path(path))
+
+
+def cluster_id(store: SqliteStore) -> str:
+    """The name of the cluster that shares this store, made up by whoever came first."""
+    while True:
+        value = store.get("cluster-id")
+        if value is not None:
+            return value.data.decode()
+        name = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=")
+        with contextlib.suppress(Conflict):
+            store.swap("cluster-id", name, ABSENT)

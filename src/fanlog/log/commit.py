@@ -1,8 +1,8 @@
 """Commits what partitions have taken, once per turn of the loop.
 
 All that arrives in one turn at a partition is one write. Level `os` is written on the spot, which is a copy
-into the page cache; level `disk` goes to a few threads that write and fdatasync, and a partition goes there again
-only when it is back, with all that has gathered meanwhile. Level `memory` is acknowledged in the turn
+into the page cache; level `disk` goes to a few threads that write and fdatasync, and a partition goes there
+again only when it is back, with all that has gathered meanwhile. Level `memory` is acknowledged in the turn
 and written behind, every few milliseconds.
 """
 
@@ -45,6 +45,7 @@ class Committer:
         self._queued: dict[Partition, None] = {}
         self._running = 0
         self._behind: dict[Partition, None] = {}
+        self._rolled: dict[Partition, asyncio.Future[None]] = {}
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -130,6 +131,9 @@ class Committer:
         for partition, round, roll in jobs:
             self.syncs += round.sync + roll
             self._settle(partition, round)
+            rolled = self._rolled.pop(partition, None)
+            if rolled is not None and not rolled.done():
+                rolled.set_result(None)
             if partition.pending:
                 self.schedule(partition)
         self._dispatch()
@@ -147,10 +151,13 @@ class Committer:
         if round.rolled is not None or partition.bytes_since_checkpoint >= self.settings.checkpoint_bytes:
             self.checkpoint(partition)
 
-    def roll(self, partition: Partition) -> None:
+    async def roll(self, partition: Partition) -> None:
         """Seals the active segment although nothing new has come, so that retention can remove it."""
-        if partition.in_flight is None and not partition.pending and partition.active.size:
-            self._send([(partition, partition.take(), True)])
+        if partition.in_flight is not None or partition.pending or not partition.active.size:
+            return
+        self._rolled[partition] = self.loop.create_future()
+        self._send([(partition, partition.take(), True)])
+        await self._rolled[partition]
 
     def checkpoint(self, partition: Partition) -> "asyncio.Future[None]":
         """Notes, in a thread, that what is stored is durable."""
@@ -163,7 +170,7 @@ class Committer:
     def _checkpointed(self, partition: Partition, done: "asyncio.Future[None]") -> None:
         error = done.exception() if not done.cancelled() else None
         if error is not None:
-            # Not noted only means that recovery reads more; but a sync that failed may have taken pages along.
+            # Not noted only means that recovery reads more; but a failed sync may have taken pages along.
             logger.error("%s-%d: no checkpoint: %s", partition.topic, partition.number, error)
             partition.distrust()
 

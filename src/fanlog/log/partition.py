@@ -119,6 +119,7 @@ class Partition:
         self.in_flight: Round | None = None
         self.readers: set[Reader] = set()
         # Why nothing more is taken; `stalled` passes when the disk takes what level `memory` has promised.
+        self.closed = False
         self.failure: LogError | None = None
         self.stalled: LogError | None = None
         # Held by whoever syncs or replaces files, in whichever thread: the kernel reports a failed write-back
@@ -128,6 +129,8 @@ class Partition:
         if found.failure is not None:
             self.failure = self._read_only(found.failure)
         self.bytes_since_checkpoint = found.checked_bytes
+        # Every key occurs once below this offset (compaction).
+        self.cleaned_until = 0
         # When the first record came to the segment that is being written.
         self.segment_since_ms = 0
 
@@ -340,6 +343,8 @@ class Partition:
         At least one whole batch, however large; the last one may be cut short by `bytes_max`.
         Raises WouldBlock if the disk would have to be waited for and `wait` is not set.
         """
+        if self.closed:
+            raise self.failure or Closed(str(self))
         if offset >= self.high_watermark:
             if offset > self.high_watermark:
                 raise OffsetOutOfRange(f"{offset} is past the end, {self.high_watermark}")
@@ -466,6 +471,7 @@ class Partition:
 
     def close(self, reason: str) -> None:
         """Refuses whatever still waits; nothing more is taken."""
+        self.closed = True
         self.failure = Closed(f"{self.topic}-{self.number}: {reason}")
         pending, self.pending = self.pending, []
         for entry in pending:

@@ -58,7 +58,12 @@ def recover(directory: Path, disk: Disk, interval: int) -> Recovered:
     if saved is not None:
         found.producers = Producers.load(saved.producers)
     for path in paths[:-1]:
-        _open_sealed(found, path, disk, interval, saved)
+        if int(path.stem) < found.next_offset:
+            # Its records are in the file before it: compaction was interrupted before this one was removed.
+            disk.remove(path)
+            disk.remove(path.with_suffix(INDEX_SUFFIX))
+        else:
+            _open_sealed(found, path, disk, interval, saved)
     _open_active(found, paths[-1], disk, interval, saved)
     found.log_start = max(found.log_start, found.segments[0].base_offset)
     found.next_offset = max(found.next_offset, found.log_start)
@@ -79,6 +84,7 @@ def _open_sealed(found: Recovered, path: Path, disk: Disk, interval: int, saved:
             segment = Segment(path, base, disk, index, index.positions[-1])
             segment.indexed = len(index)
             found.segments.append(segment)
+            found.next_offset = index.offsets[-1]
             return
         logger.info("%s: its index is missing or does not fit: building it anew", path)
     segment = Segment(path, base, disk, Index(interval))
@@ -89,8 +95,10 @@ def _open_sealed(found: Recovered, path: Path, disk: Disk, interval: int, saved:
         # Sealed files were synced before the next one was begun: this is damage, and nothing is thrown away.
         logger.error("%s: damaged at byte %d; what is behind it cannot be read", path, segment.size)
     segment.index.put(next_offset, segment.size)
-    disk.remove(segment.index_path)
+    disk.replace(segment.index_path, segment.index.to_bytes())
+    segment.indexed = len(segment.index)
     found.segments.append(segment)
+    found.next_offset = next_offset
 
 
 def _load_index(path: Path, interval: int, entries: int | None = None) -> Index | None:

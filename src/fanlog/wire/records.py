@@ -35,6 +35,10 @@ class BatchError(Exception):
     """A batch that is not what its header, its checksum or its topic says it should be."""
 
 
+class BadChecksum(BatchError):
+    """The batch was damaged on its way."""
+
+
 class Header(NamedTuple):
     base_offset: int
     length: int
@@ -103,7 +107,7 @@ def stamped(batch: bytes, header: Header, now_ms: int) -> bytes:
     return batch[:17] + struct.pack(">I", crc32c(tail)) + tail
 
 
-def check_header(batch: bytes, bytes_max: int) -> Header:
+def check_header(batch: bytes) -> Header:
     """The header of a batch that fills `batch`, after all that can be said without reading its records."""
     if len(batch) < HEADER_BYTES:
         raise BatchError(f"a batch has at least {HEADER_BYTES} bytes, this has {len(batch)}")
@@ -114,10 +118,8 @@ def check_header(batch: bytes, bytes_max: int) -> Header:
         raise BatchError(
             f"one batch of {len(batch)} bytes was expected, its header says {header.length + 12}"
         )
-    if len(batch) > bytes_max:
-        raise BatchError(f"the batch has {len(batch)} bytes, the limit is {bytes_max}")
     if checksum(batch) != header.crc:
-        raise BatchError("the checksum does not match")
+        raise BadChecksum("the checksum does not match")
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise BatchError(
             f"{header.record_count} records do not end at offset delta {header.last_offset_delta}"

@@ -87,6 +87,9 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 def _default(item: "dataclasses.Field[Any]", kind: int, is_array: bool, nullable: bool) -> object:
     if is_array:
         return []
+    if kind == messages.INT64 and nullable:
+        # A time that is not there.
+        return -1
     if item.default is not dataclasses.MISSING:
         value = item.default
         if hasattr(value, "total_seconds"):

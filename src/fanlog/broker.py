@@ -1,0 +1,158 @@
+"""One broker: the log, what it remembers, its doors; started, run and stopped in that order and back.
+
+`run` is what `fanlog serve` calls. A broker is one process and one event loop, and shares nothing with
+any other but the metadata store.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from fanlog import config
+from fanlog.cluster.catalog import Catalog
+from fanlog.cluster.metadata import cluster_id, open_store
+from fanlog.config import ConfigError, Settings
+from fanlog.doors.http.door import HttpDoor
+from fanlog.doors.kafka.door import KafkaDoor
+from fanlog.log.commit import Committer, now_ms
+from fanlog.log.disk import Disk
+from fanlog.log.upkeep import Upkeep
+from fanlog.state.groups import Groups
+
+logger = logging.getLogger(__name__)
+
+# How long a stopping broker waits for answers that are under way.
+_DRAIN_SECONDS = 5.0
+
+
+class Broker:
+    def __init__(self, settings: Settings, disk: Disk | None = None) -> None:
+        self.settings = settings
+        self.disk = disk or Disk()
+        self.ready = False
+        self._lock_fd = lock(settings.data)
+        self.store = open_store(settings.metadata, settings.data)
+        self.cluster_id = cluster_id(self.store)
+        self.committer = Committer(settings.log)
+        self.catalog = Catalog(settings, self.store, self.committer, self.disk)
+        self.groups = Groups(self.catalog, self.committer, settings, now_ms)
+        self.upkeep = Upkeep(self.catalog.partitions, self.committer, settings.log, self.groups.expire)
+        self.kafka = KafkaDoor(self)
+        self.http = HttpDoor(self)
+        # The addresses that listen, by door.
+        self.addresses: dict[str, tuple[str, int]] = {}
+
+    async def start(self) -> None:
+        await self.catalog.open()
+        await self.groups.open()
+        self.upkeep.start()
+        for name, text, door in (
+            ("kafka", self.settings.kafka, self.kafka),
+            ("http", self.settings.http, self.http),
+        ):
+            address = config.address(text)
+            if address is not None:
+                await door.listen(*address)
+                self.addresses[name] = (door.host, door.port)
+        self.ready = True
+
+    def advertised(self) -> tuple[str, int]:
+        """Where Kafka clients are told to find this broker."""
+        host, port = self.addresses["kafka"]
+        if self.settings.advertise:
+            return self.settings.advertise, port
+        # A wildcard is an address to listen on, not one to connect to.
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
+
+    async def delete_topic(self, name: str) -> None:
+        """Removes a topic, and what is remembered of it."""
+        await self.catalog.delete(name)
+        self.groups.forget_topic(name)
+
+    async def stop(self) -> None:
+        """Takes nothing new, answers what it has, and leaves a log that opens without a scan."""
+        self.ready = False
+        self.kafka.stop_listening()
+        try:
+            await asyncio.wait_for(self.committer.drain(), _DRAIN_SECONDS)
+        except TimeoutError:
+            logger.warning("the disk did not take everything within %.0f s", _DRAIN_SECONDS)
+        await self.groups.close()
+        await self.kafka.close()
+        await self.http.close()
+        await self.upkeep.close()
+        await self.catalog.close()
+        await self.committer.close()
+        self.store.close()
+        os.close(self._lock_fd)
+
+
+def lock(data: Path) -> int:
+    """Takes the data directory for this process alone."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        fd = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ConfigError(f"{data}: {error.strerror}") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        owner = os.pread(fd, 32, 0).decode().strip() or "unknown"
+        os.close(fd)
+        raise ConfigError(f"{data} is in use by another broker (process {owner})") from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, str(os.getpid()).encode(), 0)
+    return fd
+
+
+async def serve(settings: Settings) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    broker = Broker(settings)
+    try:
+        await broker.start()
+    except OSError as error:
+        raise ConfigError(f"cannot listen: {error}") from error
+    for name in ("mqtt", "grpc", "lbroker"):
+        default = next(item.default for item in config.names() if item.key == name)
+        if getattr(settings, name) not in ("none", default):
+            logger.warning(
+                "the %s door does not exist yet; nothing listens at %s", name, getattr(settings, name)
+            )
+    listening = " ".join(f"{name}={_shown(*address)}" for name, address in broker.addresses.items())
+    print(f"ready {listening}", flush=True)
+    await stopping.wait()
+    logger.info("stopping")
+    await broker.stop()
+    return 0
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def run(settings: Settings) -> int:
+    """Runs a broker until it is told to stop (SIGTERM, SIGINT). Raises ConfigError if it cannot start."""
+    logging.basicConfig(
+        level=settings.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    _raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve(settings))
+
+
+def _raise_file_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,1 @@
+"""One module per call of Kafka's protocol (or per family of calls that are one thing)."""
