@@ -1,0 +1,79 @@
+"""The internal topic `__groups`: where groups and offsets are written, and read back at the start.
+
+All records of a group go to one partition, so their order is the order in which they were decided.
+"""
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable, Iterator
+
+from fanlog.cluster.catalog import Catalog, Topic
+from fanlog.log.errors import LogError
+from fanlog.log.partition import Done, Partition, unpack
+from fanlog.state.groups.encoding import Entry
+from fanlog.wire import records
+
+logger = logging.getLogger(__name__)
+
+TOPIC = "__groups"
+# Small, because what is being written to is not compacted.
+SEGMENT_BYTES = 16 << 20
+_READ_BYTES = 1 << 20
+
+
+class Journal:
+    def __init__(self, catalog: Catalog, partitions: int, clock_ms: Callable[[], int]) -> None:
+        self.catalog = catalog
+        self.count = partitions
+        self.clock_ms = clock_ms
+        self._topic: Topic | None = None
+
+    async def open(self) -> None:
+        config = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
+        self._topic = await self.catalog.ensure(TOPIC, self.count, config)
+
+    async def replay(self, apply: Callable[[bytes | None, bytes | None], None]) -> None:
+        """Gives every record, oldest first within its group, to `apply`, in another thread."""
+        assert self._topic is not None
+        for partition in self._topic.partitions:
+            await asyncio.to_thread(_replay, partition, apply)
+
+    def append(self, group: str, entries: list[Entry], done: Done) -> None:
+        """Writes records of a group as one batch. `done` is called later, never from within."""
+        assert self._topic is not None
+        partitions = self._topic.partitions
+        partition = partitions[zlib.crc32(group.encode()) % len(partitions)]
+        now = self.clock_ms()
+        batch = records.batch_of([(key, value, ()) for key, value in entries], now)
+        try:
+            partition.append(batch, records.read_header(batch), now, done)
+        except LogError as error:
+            logger.error("group %s: %s", group, error)
+            asyncio.get_running_loop().call_soon(done, error)
+
+
+def _replay(partition: Partition, apply: Callable[[bytes | None, bytes | None], None]) -> None:
+    offset = partition.log_start
+    while offset < partition.high_watermark:
+        data = bytes(partition.read(offset, _READ_BYTES, wait=True))
+        before = offset
+        for header, batch in _batches(data):
+            for record in unpack(batch, header):
+                if record.offset >= offset:
+                    apply(record.key, record.value)
+            offset = header.last_offset + 1
+        if offset == before:
+            raise LogError(f"{partition.topic}-{partition.number} cannot be read at {offset}")
+
+
+def _batches(data: bytes) -> Iterator[tuple[records.Header, bytes]]:
+    """The batches that are there whole."""
+    at = 0
+    while at + records.HEADER_BYTES <= len(data):
+        header = records.read_header(data, at)
+        end = at + header.size
+        if end > len(data):
+            return
+        yield header, data[at:end]
+        at = end
