@@ -6,6 +6,7 @@ that nothing refers to, never a topic without its records.
 """
 
 import asyncio
+import contextlib
 import logging
 import re
 import shutil
@@ -104,6 +105,10 @@ class Catalog:
 
     def _survey(self) -> Mapping[str, Value]:
         self.directory.mkdir(parents=True, exist_ok=True)
+        # Either may be new, and a topic is only as durable as the names that lead to it.
+        self.disk.sync_directory(self.directory.parent)
+        with contextlib.suppress(PermissionError):
+            self.disk.sync_directory(self.directory.parent.parent)
         entries = self.store.below(_TOPICS)
         expected = set()
         for key, value in entries.items():
