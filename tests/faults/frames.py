@@ -7,13 +7,14 @@ hang up behind them because the stream is out of step. Everything comes from a s
 
 import dataclasses
 import datetime
+import functools
 import io
 import random
 import struct
 import types
 import typing
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -52,6 +53,15 @@ def pool(apis: Mapping[int, tuple[int, int]], topics: Sequence[str], chance: ran
     return found
 
 
+def wide(
+    apis: Mapping[int, tuple[int, int]], topic: str, items: int, chance: random.Random
+) -> Iterator[Request]:
+    """One request for each API, in its newest version, whose lists have very many items."""
+    for key, (_, version) in sorted(apis.items()):
+        filler = Filler([topic, *(f"none-{number}" for number in range(items))], chance, items)
+        yield _request(key, version, filler.entity(load_request_schema(key, version)))
+
+
 def _requests(
     key: int, version: int, topics: Sequence[str], chance: random.Random, copies: int
 ) -> list[Request]:
@@ -61,14 +71,14 @@ def _requests(
         return [Request(key, version, struct.pack(">hhih", key, version, 1, -1) + chance.randbytes(40))]
     names = [f"made-{number}" for number in range(6)] if key in _CHANGES_TOPICS else topics
     filler = Filler(names, chance)
-    found = []
-    for _ in range(copies):
-        body = filler.entity(schema)
-        header = schema.__header_schema__(  # type: ignore[call-arg]
-            request_api_key=key, request_api_version=version, correlation_id=1, client_id="fuzz"
-        )
-        found.append(Request(key, version, _encode(header) + _encode(body)))
-    return found
+    return [_request(key, version, filler.entity(schema)) for _ in range(copies)]
+
+
+def _request(key: int, version: int, body: typing.Any) -> Request:
+    header = body.__header_schema__(
+        request_api_key=key, request_api_version=version, correlation_id=1, client_id="fuzz"
+    )
+    return Request(key, version, _encode(header) + _encode(body))
 
 
 def _encode(entity: typing.Any) -> bytes:
@@ -82,15 +92,19 @@ def ping(correlation: int) -> bytes:
     return struct.pack(">ihhih", 10, API_VERSIONS, 0, correlation, -1)
 
 
+_hints = functools.cache(typing.get_type_hints)
+
+
 class Filler:
     """Fills kio's dataclasses by their types."""
 
-    def __init__(self, topics: Sequence[str], chance: random.Random) -> None:
+    def __init__(self, topics: Sequence[str], chance: random.Random, items: int | None = None) -> None:
         self.topics = topics
         self.chance = chance
+        self._items = items
 
     def entity(self, kind: type) -> typing.Any:
-        hints = typing.get_type_hints(kind)
+        hints = _hints(kind)
         return kind(
             **{item.name: self.value(hints[item.name], item.name) for item in dataclasses.fields(kind)}
         )
@@ -99,10 +113,11 @@ class Filler:
         chance = self.chance
         if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
             choices = [one for one in typing.get_args(kind) if one is not type(None)]
-            nothing = type(None) in typing.get_args(kind) and chance.random() < 0.2
+            nothing = type(None) in typing.get_args(kind) and chance.random() < 0.2 and not self._items
             return None if nothing else self.value(choices[0], name)
         if typing.get_origin(kind) is tuple:
-            count = chance.choice((0, 1, 1, 2))
+            count = self._items if self._items is not None else chance.choice((0, 1, 1, 2))
+            self._items = None if self._items is None else 1  # only the outermost list is long
             return tuple(self.value(typing.get_args(kind)[0], name) for _ in range(count))
         if dataclasses.is_dataclass(kind):
             return self.entity(typing.cast(type, kind))
