@@ -41,7 +41,9 @@ async def _look_up(context: Context, item: Any, make: bool) -> dict[str, Any]:
         id: uuid.UUID = item.topic_id
         found = catalog.by_id(id)
         if found is None:
-            return {"error_code": int(ErrorCode.unknown_topic_id), "name": None, "topic_id": id}
+            # Before version 12 an answer cannot be without a name, though the question can.
+            name = None if context.version >= 12 else ""
+            return {"error_code": int(ErrorCode.unknown_topic_id), "name": name, "topic_id": id}
         return described(found, node)
     found = catalog.topics.get(item.name)
     if found is None and make and not item.name.startswith(INTERNAL_PREFIX):

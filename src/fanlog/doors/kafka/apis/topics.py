@@ -1,5 +1,6 @@
 """CreateTopics 2-7, DeleteTopics 1-6, CreatePartitions 0-3."""
 
+from collections import Counter
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -12,10 +13,10 @@ from fanlog.doors.kafka.registry import Answer, Context, api
 
 @api(19, 2, 7)
 async def create_topics(context: Context, request: Any) -> Answer:
-    names = [item.name for item in request.topics or ()]
+    times_named = Counter(item.name for item in request.topics or ())
     answers = []
     for item in request.topics or ():
-        if names.count(item.name) > 1:
+        if times_named[item.name] > 1:
             answers.append(_refused(item.name, ErrorCode.invalid_request, "the topic is named twice"))
         else:
             answers.append(await _create(context, item, request.validate_only))
