@@ -139,5 +139,6 @@ class _AiokafkaMember(ThreadMember, ConsumerRebalanceListener):
                 if polled:
                     self.records += [_record(item) for items in polled.values() for item in items]
                     await consumer.commit()
+                    self.committed = len(self.records)
         finally:
             await consumer.stop()

@@ -66,6 +66,7 @@ class Member(ABC):
     def __init__(self, name: str) -> None:
         self.name = name
         self.records: list[Record] = []
+        self.committed = 0  # how many of the records are known to be committed, where the client tells
         self.assignment: frozenset[int] = frozenset()
         self.assignments_seen = 0
         self.taken_away: list[frozenset[int]] = []

@@ -142,4 +142,5 @@ class _ConfluentMember(ThreadMember):
             if records:
                 self.records += records
                 self.consumer.commit(asynchronous=False)
+                self.committed = len(self.records)
         self.consumer.close()  # a static member stays in the group: that is what group.instance.id is for

@@ -130,4 +130,5 @@ class _KafkaPythonMember(ThreadMember, ConsumerRebalanceListener):
             if polled:
                 self.records += [_record(item) for items in polled.values() for item in items]
                 self.consumer.commit()
+                self.committed = len(self.records)
         self.consumer.close()
