@@ -81,7 +81,7 @@ class Publisher(threading.Thread):
             while not self._ended.is_set():
                 for _ in range(20):
                     self.publish()
-                self._producer.poll(0.002)
+                self._producer.poll(0.005)
                 while len(self._producer) >= self._on_the_way_max and not self._ended.is_set():
                     self._producer.poll(0.02)
         except BaseException as fault:
