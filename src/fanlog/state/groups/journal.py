@@ -4,7 +4,6 @@ All records of a group go to one partition, so their order is the order in which
 """
 
 import asyncio
-import logging
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -13,8 +12,6 @@ from fanlog.log.errors import LogError
 from fanlog.log.partition import Done, Partition, unpack
 from fanlog.state.groups.encoding import Entry
 from fanlog.wire import records
-
-logger = logging.getLogger(__name__)
 
 TOPIC = "__groups"
 # Small, because what is being written to is not compacted.
@@ -49,7 +46,6 @@ class Journal:
         try:
             partition.append(batch, records.read_header(batch), now, done)
         except LogError as error:
-            logger.error("group %s: %s", group, error)
             asyncio.get_running_loop().call_soon(done, error)
 
 

@@ -58,7 +58,7 @@ class Membership:
         if kept.members:
             self.state = State.STABLE
             self.protocol, self.leader = kept.protocol, kept.leader
-            self.members = {member.id: member for member in kept.members}
+            self.members = {member.id: replace(member) for member in kept.members}
             self.statics = {m.instance_id: m.id for m in kept.members if m.instance_id is not None}
 
     def _identify(self, member_id: str, instance_id: str | None) -> ErrorCode:

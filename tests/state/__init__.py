@@ -1,0 +1,1 @@
+"""What the broker remembers of its clients."""
