@@ -45,7 +45,9 @@ class Check:
 
 
 def demo(
-    records: Annotated[int, typer.Option("--records", "-n", min=100, max=1_000_000, help="How many.")] = 6000,
+    records: Annotated[
+        int, typer.Option("--records", "-n", min=100, max=1_000_000, help="How many.")
+    ] = 20_000,
     keep: Annotated[
         Path | None,
         typer.Option("--keep", metavar="DIR", help="Keep the broker's data here, for a look at it."),
@@ -251,4 +253,4 @@ def _show(story: Story, checks: list[Check], keep: Path | None) -> None:
     verdict = "[green]every check held[/green]" if not failed else f"[red]{failed} checks failed[/red]"
     out.print(f"\n{verdict}, in {seconds:.1f} s")
     if keep is not None:
-        out.print(f"the data is in {keep}: fanlog serve --data {keep}")
+        out.print(f"the data is kept: fanlog serve --data {keep / 'data'}")

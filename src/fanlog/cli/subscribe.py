@@ -114,6 +114,8 @@ class Reader:
             enable_auto_commit=bool(group),
             enable_auto_offset_store=False,
             enable_partition_eof=True,
+            # The end of a partition is reported with the answer to a fetch, which must not wait long then.
+            fetch_wait_max_ms=500 if follow else 10,
             auto_offset_reset="latest" if place.kind == "latest" else "earliest",
         )
         self.consumer = Consumer(properties)
