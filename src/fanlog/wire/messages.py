@@ -30,7 +30,7 @@ STRUCT: Final = 11
 
 # Items of all lists of one message together. A short message can claim many empty ones, each of which
 # costs far more in memory than on the wire.
-ITEMS_MAX: Final = 500_000
+ITEMS_MAX: Final = 100_000
 
 _SIZES: Final = (1, 1, 2, 4, 8, 2, 4, 8, 16)
 _PACK: Final = tuple(struct.Struct(form) for form in ("?", ">b", ">h", ">i", ">q", ">H", ">I", ">d"))

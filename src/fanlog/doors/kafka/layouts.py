@@ -34,6 +34,7 @@ _KINDS = {
     "timedelta_i64": messages.INT64,
     "datetime_i64": messages.INT64,
 }
+_PRODUCE = 0
 _EMPTY: dict[int, object] = {
     messages.BOOL: False,
     messages.STRING: "",
@@ -44,12 +45,57 @@ _EMPTY: dict[int, object] = {
 
 @functools.cache
 def request_layout(api_key: int, version: int) -> Layout:
+    if api_key == _PRODUCE and version < 3:
+        return _old_produce(version)[0]
     return _layout(load_request_schema(api_key, version))
 
 
 @functools.cache
 def response_layout(api_key: int, version: int) -> Layout:
+    if api_key == _PRODUCE and version < 3:
+        return _old_produce(version)[1]
     return _layout(load_response_schema(api_key, version))
+
+
+def _old_produce(version: int) -> tuple[Layout, Layout]:
+    """Produce as it was before record batches; kio has forgotten it, but old clients have not."""
+    request = _listed(
+        Layout("ProduceRequest", False),
+        "topic_data",
+        [("name", messages.STRING)],
+        "partition_data",
+        [("index", messages.INT32), ("records", messages.BYTES)],
+    )
+    request.fields[:0] = [_plain("acks", messages.INT16), _plain("timeout", messages.INT32)]
+    answer = [("index", messages.INT32), ("error_code", messages.INT16), ("base_offset", messages.INT64)]
+    if version >= 2:
+        answer.append(("log_append_time", messages.INT64))
+    response = _listed(
+        Layout("ProduceResponse", False),
+        "responses",
+        [("name", messages.STRING)],
+        "partition_responses",
+        answer,
+    )
+    if version >= 1:
+        response.fields.append(_plain("throttle_time", messages.INT32))
+    return request, response
+
+
+def _listed(
+    outer: Layout, name: str, fields: list[tuple[str, int]], inner_name: str, inner: list[tuple[str, int]]
+) -> Layout:
+    """`outer` with a list of structures that each hold a list of structures."""
+    middle, innermost = Layout(name, False), Layout(inner_name, False)
+    innermost.fields = [_plain(*field) for field in inner]
+    middle.fields = [_plain(*field) for field in fields]
+    middle.fields.append(Field(inner_name, messages.STRUCT, True, False, [], innermost))
+    outer.fields.append(Field(name, messages.STRUCT, True, False, [], middle))
+    return outer
+
+
+def _plain(name: str, kind: int) -> Field:
+    return Field(name, kind, False, kind == messages.BYTES, 0, None)
 
 
 @functools.cache

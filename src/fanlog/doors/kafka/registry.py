@@ -45,10 +45,9 @@ class Context:
 @dataclass(slots=True)
 class Api:
     key: int
-    # Oldest and newest version that are answered. Some clients want to see an older one than they use.
+    # Oldest and newest version that are answered.
     oldest: int
     newest: int
-    advertised_from: int
     handler: Handler | None = None
     direct: DirectHandler | None = None
 
@@ -66,18 +65,15 @@ def api(key: int, oldest: int, newest: int) -> Callable[[Handler], Handler]:
     """Registers a coroutine as the answer to call `key`, versions `oldest` to `newest`."""
 
     def register(handler: Handler) -> Handler:
-        _put(Api(key, oldest, newest, oldest, handler=handler))
+        _put(Api(key, oldest, newest, handler=handler))
         return handler
 
     return register
 
 
-def direct_api(
-    key: int, oldest: int, newest: int, advertised_from: int | None = None
-) -> Callable[[DirectHandler], DirectHandler]:
+def direct_api(key: int, oldest: int, newest: int) -> Callable[[DirectHandler], DirectHandler]:
     def register(handler: DirectHandler) -> DirectHandler:
-        since = oldest if advertised_from is None else advertised_from
-        _put(Api(key, oldest, newest, since, direct=handler))
+        _put(Api(key, oldest, newest, direct=handler))
         return handler
 
     return register

@@ -20,7 +20,7 @@ async def api_versions(context: Context, request: Any) -> Answer:
     return {
         "error_code": 0,
         "api_keys": [
-            {"api_key": entry.key, "min_version": entry.advertised_from, "max_version": entry.newest}
+            {"api_key": entry.key, "min_version": entry.oldest, "max_version": entry.newest}
             for entry in context.connection.door.apis.values()
         ],
     }

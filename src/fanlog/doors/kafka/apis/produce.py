@@ -1,7 +1,8 @@
 """Produce, versions 3-9: a batch per partition, kept as it came.
 
-Version 3 is the first with record batches of magic 2. 0 is advertised because librdkafka before 2.11 switches
-compression off where it is not (KAFKA-18659), as Kafka 4 does; requests of versions 0 to 2 are cut off.
+Version 3 is the first with record batches of magic 2. 0 is advertised because librdkafka before 2.11
+switches compression off where it is not (KAFKA-18659), as Kafka 4 does. Who really sends versions 0 to 2
+is told that their message format is not supported.
 
 acks 1 and -1 (all) mean the same here: the level of the topic. With acks 0 there is no answer.
 """
@@ -24,6 +25,7 @@ from fanlog.wire import compression, messages, records
 from fanlog.wire.records import BadChecksum, BatchError, Header
 
 _KEY = 0
+_OLDEST_SUPPORTED = 3
 # Compressed batches of more than this are unpacked off the loop.
 _UNPACK_INLINE_BYTES_MAX = 16_384
 _FORBIDDEN_FLAGS = records.TRANSACTIONAL_FLAG | records.CONTROL_FLAG
@@ -160,10 +162,14 @@ class _Waiter:
         self.produce._done()
 
 
-@direct_api(_KEY, 3, 9, advertised_from=0)
+@direct_api(_KEY, 0, 9)
 def produce(context: Context, request: Any, slot: Slot) -> Awaitable[None] | None:
     work = Produce(context, request, slot)
-    if request.acks not in (-1, 0, 1):
+    if context.version < _OLDEST_SUPPORTED:
+        for part in work.parts:
+            part.refuse(ErrorCode.unsupported_for_message_format, "only record batches of magic 2 are taken")
+        work.append()
+    elif request.acks not in (-1, 0, 1):
         for part in work.parts:
             part.refuse(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {request.acks}")
         work.append()
