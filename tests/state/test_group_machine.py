@@ -37,6 +37,23 @@ def test_an_id_that_nobody_joins_with_is_forgotten() -> None:
     assert world.joined(world.join("a")).error is ErrorCode.unknown_member_id
 
 
+def test_an_id_that_was_given_to_somebody_else_cannot_be_used_by_an_instance() -> None:
+    world = World()
+    world.stable("a", instance_of={"a": "one"})
+    world.join(new_id="b", id_required=True)
+    refused = world.joined(world.join("b", instance_id="one"))
+    assert refused.error is ErrorCode.fenced_instance_id
+    assert world.joined(world.join("b", instance_id="two")).error is ErrorCode.unknown_member_id
+
+
+def test_a_protocol_that_is_named_twice_counts_once() -> None:
+    world = World()
+    world.stable("a", protocols=(("range", b"1"), ("range", b"2")))
+    refused = world.joined(world.join(protocols=(("sticky", b""),)))
+    assert refused.error is ErrorCode.inconsistent_group_protocol
+    assert world.group.members["a"].metadata("range") == b"1"
+
+
 def test_a_rebalance_waits_for_an_id_that_was_given_out() -> None:
     world = World()
     world.stable("a")

@@ -1,7 +1,8 @@
 """What is true of a group after every step, as assertions. Tests hold it against each step they make."""
 
+from collections import Counter
+
 from fanlog.state.groups.machine import Group
-from fanlog.state.groups.membership import common
 from fanlog.state.groups.model import PENDING, REBALANCE, SESSION, SYNC, State, Timer
 
 
@@ -20,7 +21,10 @@ def validate(group: Group) -> None:
     assert {timer.member_id for timer in group.deadlines if timer.kind == PENDING} == group.pending
     if members:
         assert group.protocol_type
-        assert common(members.values(), {name for name, _ in next(iter(members.values())).protocols})
+        assert len(members) in group.known_by.values(), "there is a protocol that all know"
+    names = Counter(name for m in members.values() for name in {name for name, _ in m.protocols})
+    assert dict(group.known_by) == dict(names)
+    assert group.joining == sum(member.joining is not None for member in members.values())
     _INVARIANTS[group.state](group)
 
 
@@ -44,7 +48,7 @@ def _validate_preparing(group: Group) -> None:
 def _validate_generation(group: Group) -> None:
     members = group.members.values()
     assert group.leader in group.members
-    assert group.protocol in common(members, {group.protocol or ""})
+    assert group.known_by[group.protocol or ""] == len(members)
     assert REBALANCE not in group.deadlines
     assert not any(member.owes_sync for member in members) or SYNC in group.deadlines
     if group.state is State.COMPLETING:

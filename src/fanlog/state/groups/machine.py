@@ -20,7 +20,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from fanlog.state.groups import subscription
-from fanlog.state.groups.membership import OK, Membership, common
+from fanlog.state.groups.membership import OK, Membership
 from fanlog.state.groups.model import (
     PENDING,
     REBALANCE,
@@ -107,17 +107,13 @@ class Group(Membership):
         if not rules.session_timeout_ms_min <= event.session_timeout_ms <= rules.session_timeout_ms_max:
             return ErrorCode.invalid_session_timeout
         known = event.member_id
-        if known and known not in self.pending:
+        if known and (known not in self.pending or event.instance_id is not None):
             error = self._identify(event.member_id, event.instance_id)
             if error is not OK:
                 return error
         elif event.instance_id in self.statics:
             known = self.statics[event.instance_id or ""]
-        others = [member for member in self.members.values() if member.id != known]
-        names = {name for name, _ in event.protocols}
-        if not event.protocol_type or not common(others, names):
-            return ErrorCode.inconsistent_group_protocol
-        if others and event.protocol_type != self.protocol_type:
+        if not self._fits(event, self.members.get(known)):
             return ErrorCode.inconsistent_group_protocol
         size = len(self.members) + len(self.pending)
         if not known and size >= rules.members_max:
@@ -129,9 +125,7 @@ class Group(Membership):
         if member_id in self.pending:
             self.pending.remove(member_id)
             self._clear(Timer(PENDING, member_id))
-        if not self.members:
-            self.protocol_type = event.protocol_type
-        member = self.members[member_id] = Member(
+        member = Member(
             member_id,
             event.instance_id,
             event.client_id,
@@ -140,8 +134,7 @@ class Group(Membership):
             event.rebalance_timeout_ms,
             event.protocols,
         )
-        if event.instance_id is not None:
-            self.statics[event.instance_id] = member_id
+        self._enrol(member)
         self.grew = self.state is State.PREPARING
         self._wait_for_others(member, event)
 
@@ -170,23 +163,19 @@ class Group(Membership):
             self._answer(member.joining, Joined(ErrorCode.rebalance_in_progress, member.id))
         if len(self.members) == 1:
             self.protocol_type = event.protocol_type
-        member.protocols = event.protocols
+        self._know(member, event.protocols)
         member.session_timeout_ms = event.session_timeout_ms
         member.rebalance_timeout_ms = event.rebalance_timeout_ms
         member.client_id, member.client_host = event.client_id, event.client_host
-        member.joining = event.token
+        self._park(member, event.token)
         self._clear(Timer(SESSION, member.id))
 
     def _replace(self, event: Join, old: Member) -> None:
         """A static member that comes back without its id takes the place of what it was."""
         leader = self.leader
-        metadata = old.metadata(self.protocol)
-        self._release(old, ErrorCode.fenced_instance_id)
-        self._clear(Timer(SESSION, old.id))
-        del self.members[old.id]
-        member = self.members[event.new_id] = replace(old, id=event.new_id)
-        assert event.instance_id is not None
-        self.statics[event.instance_id] = member.id
+        self._remove(old, ErrorCode.fenced_instance_id)
+        member = replace(old, id=event.new_id)
+        self._enrol(member)
         if leader == old.id:
             self.leader = member.id
         self._update(member, event)
@@ -196,13 +185,19 @@ class Group(Membership):
             else:
                 # The leader may be assigning to the old id.
                 self._prepare()
-        elif self._choose() == self.protocol and subscription.same(
-            self.protocol_type, metadata, member.metadata(self.protocol)
-        ):
+        elif self._wants_the_same(old, member):
             purpose = Replaced(self.generation, member.id, leader or "", event.knows_skip, event.token)
             self._persist(purpose)
         else:
             self._prepare()
+
+    def _wants_the_same(self, old: Member, new: Member) -> bool:
+        """Whether what was assigned to `old` suits `new`, and all others as before."""
+        same_names = [name for name, _ in old.protocols] == [name for name, _ in new.protocols]
+        if not same_names and self._choose() != self.protocol:
+            return False
+        before, after = old.metadata(self.protocol), new.metadata(self.protocol)
+        return subscription.same(self.protocol_type, before, after)
 
     def _tell_generation(self, member: Member, token: Token) -> None:
         reply = self._joined(member)
@@ -242,7 +237,7 @@ class Group(Membership):
     def _complete_if_all_joined(self) -> None:
         if self.pending or (self.members and self.delayed_until is not None):
             return
-        if all(member.joining is not None for member in self.members.values()):
+        if self.joining == len(self.members):
             self._complete()
 
     def _rebalance_time_is_up(self) -> None:
@@ -282,8 +277,7 @@ class Group(Membership):
         for member in self.members.values():
             member.assignment = b""
         for member in joined:
-            token, member.joining = member.joining, None
-            self._tell_generation(member, token)
+            self._tell_generation(member, self._park(member, None))
 
     # --- sync -------------------------------------------------------------------------------------------
 
@@ -342,7 +336,7 @@ class Group(Membership):
         member = self.members.get(purpose.member_id)
         if member is None or member.joining is not purpose.token:
             return
-        member.joining = None
+        self._park(member, None)
         self._touch(member)
         if not ok:
             reply = Joined(ErrorCode.coordinator_not_available, "")

@@ -4,7 +4,7 @@ Each of them notes its effects; `machine` puts them in order.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
@@ -14,10 +14,12 @@ from fanlog.state.groups.model import (
     Answer,
     ClearDeadline,
     Effect,
+    Join,
     Joined,
     JoinedMember,
     Member,
     Persist,
+    Protocols,
     Purpose,
     Reply,
     Rules,
@@ -42,6 +44,9 @@ class Membership:
         self.protocol: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
+        # How many members know each protocol, and how many wait for the others to join.
+        self.known_by: Counter[str] = Counter()
+        self.joining = 0
         # Member ids by group.instance.id.
         self.statics: dict[str, str] = {}
         # Ids that were given out, and with which nobody has joined yet (KIP-394).
@@ -58,8 +63,49 @@ class Membership:
         if kept.members:
             self.state = State.STABLE
             self.protocol, self.leader = kept.protocol, kept.leader
-            self.members = {member.id: replace(member) for member in kept.members}
-            self.statics = {m.instance_id: m.id for m in kept.members if m.instance_id is not None}
+            for member in kept.members:
+                self._enrol(replace(member))
+
+    # --- who is in it -----------------------------------------------------------------------------------
+
+    def _enrol(self, member: Member) -> None:
+        self.members[member.id] = member
+        self.known_by.update(_names(member.protocols))
+        if member.instance_id is not None:
+            self.statics[member.instance_id] = member.id
+
+    def _remove(self, member: Member, error: ErrorCode = ErrorCode.unknown_member_id) -> None:
+        self._release(member, error)
+        self._clear(Timer(SESSION, member.id))
+        del self.members[member.id]
+        self._unlearn(member.protocols)
+        if member.instance_id is not None:
+            del self.statics[member.instance_id]
+
+    def _know(self, member: Member, protocols: Protocols) -> None:
+        self._unlearn(member.protocols)
+        self.known_by.update(_names(protocols))
+        member.protocols = protocols
+
+    def _unlearn(self, protocols: Protocols) -> None:
+        for name in _names(protocols):
+            self.known_by[name] -= 1
+            if not self.known_by[name]:
+                del self.known_by[name]
+
+    def _park(self, member: Member, token: Token | None) -> Token | None:
+        """Has a member wait for the others, or, with None, no longer; returns what waited before."""
+        before, member.joining = member.joining, token
+        self.joining += (token is not None) - (before is not None)
+        return before
+
+    def _fits(self, event: Join, old: Member | None) -> bool:
+        """Whether somebody who joins in the place of `old` shares a protocol with all the others."""
+        known = _names(old.protocols) if old is not None else set()
+        others = len(self.members) - (old is not None)
+        if not event.protocol_type or (others and event.protocol_type != self.protocol_type):
+            return False
+        return any(self.known_by[name] - (name in known) == others for name in _names(event.protocols))
 
     def _identify(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Whether this is a member, and the one that has its instance id now (KIP-345)."""
@@ -78,8 +124,8 @@ class Membership:
     def _choose(self) -> str:
         """The protocol that most members prefer among those that all know."""
         members = list(self.members.values())
-        known = common(members, {name for name, _ in members[0].protocols})
-        ballots = (next(name for name, _ in member.protocols if name in known) for member in members)
+        common = {name for name, count in self.known_by.items() if count == len(members)}
+        ballots = (next(name for name, _ in member.protocols if name in common) for member in members)
         return Counter(ballots).most_common(1)[0][0]
 
     # --- what members are told ---------------------------------------------------------------------------
@@ -116,17 +162,10 @@ class Membership:
     def _release(self, member: Member, error: ErrorCode) -> None:
         """Answers whatever a member waits for."""
         if member.joining is not None:
-            self._answer(member.joining, Joined(error, member.id))
+            self._answer(self._park(member, None), Joined(error, member.id))
         if member.syncing is not None:
             self._answer(member.syncing, Synced(error))
-        member.joining = member.syncing = None
-
-    def _remove(self, member: Member) -> None:
-        self._release(member, ErrorCode.unknown_member_id)
-        self._clear(Timer(SESSION, member.id))
-        del self.members[member.id]
-        if member.instance_id is not None:
-            del self.statics[member.instance_id]
+            member.syncing = None
 
     def _set(self, timer: Timer, after_ms: int) -> None:
         at = self.deadlines[timer] = self._now + after_ms
@@ -151,8 +190,5 @@ class Membership:
         self._effects.append(Persist(purpose, kept))
 
 
-def common(members: Iterable[Member], names: set[str]) -> set[str]:
-    """Those of `names` that all members know."""
-    for member in members:
-        names = names & {name for name, _ in member.protocols}
-    return names
+def _names(protocols: Protocols) -> set[str]:
+    return {name for name, _ in protocols}
