@@ -65,6 +65,13 @@ def test_what_a_later_version_wrote_is_left_alone() -> None:
     assert encoding.read_offset(b"\x02whatever") is None
 
 
+@given(st.binary(max_size=40))
+def test_nothing_that_may_stand_in_the_log_stops_a_broker_from_starting(data: bytes) -> None:
+    for read in (encoding.read_key, encoding.read_group, encoding.read_offset):
+        read(data)
+        read(encoding.VERSION + data)
+
+
 def test_fields_that_were_added_at_the_end_are_passed_over() -> None:
     assert encoding.read_offset(b"\x01\x95\x05\xff\xa1m\x09\x01") == Committed(5, -1, "m", 9)
 

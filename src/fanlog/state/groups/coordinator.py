@@ -98,13 +98,12 @@ class Groups:
         def apply(raw_key: bytes | None, raw: bytes | None) -> None:
             key = encoding.read_key(raw_key)
             if isinstance(key, GroupKey):
-                group = None if raw is None else encoding.read_group(raw)
+                group = encoding.read_group(raw)
                 found.pop(key.group, None)
                 if group is not None:
                     found[key.group] = group
             elif key is not None:
-                committed = None if raw is None else encoding.read_offset(raw)
-                self.offsets.put(key.group, (key.topic, key.partition), committed)
+                self.offsets.put(key.group, (key.topic, key.partition), encoding.read_offset(raw))
 
         await self.journal.replay(apply)
         for id, kept in found.items():

@@ -16,11 +16,14 @@ older broker passes over what it does not know. Anything else takes a new versio
 version that a broker does not know are left alone.
 """
 
-from typing import Final
+import logging
+from typing import Any, Final
 
 import msgspec
 
 from fanlog.state.groups.model import Member, Snapshot
+
+logger = logging.getLogger(__name__)
 
 VERSION: Final = b"\x01"
 
@@ -116,16 +119,27 @@ def value(of: KeptGroup | Committed) -> bytes:
 
 
 def read_key(data: bytes | None) -> GroupKey | OffsetKey | None:
-    """The key of a record; None if it is of a version that came after this one."""
-    if data is None or data[:1] != VERSION:
-        return None
-    found: GroupKey | OffsetKey = _keys.decode(memoryview(data)[1:])
+    """The key of a record; None if it is of a version that came after this one, or no key at all."""
+    found: GroupKey | OffsetKey | None = _read(_keys, data)
     return found
 
 
-def read_group(data: bytes) -> KeptGroup | None:
-    return _groups.decode(memoryview(data)[1:]) if data[:1] == VERSION else None
+def read_group(data: bytes | None) -> KeptGroup | None:
+    found: KeptGroup | None = _read(_groups, data)
+    return found
 
 
-def read_offset(data: bytes) -> Committed | None:
-    return _offsets.decode(memoryview(data)[1:]) if data[:1] == VERSION else None
+def read_offset(data: bytes | None) -> Committed | None:
+    found: Committed | None = _read(_offsets, data)
+    return found
+
+
+def _read(decoder: "msgspec.msgpack.Decoder[Any]", data: bytes | None) -> Any:
+    if data is None or data[:1] != VERSION:
+        return None
+    try:
+        return decoder.decode(memoryview(data)[1:])
+    except msgspec.MsgspecError as error:
+        # A broker that refuses to start would be worse than a group that starts over.
+        logger.warning("a record that says nothing of a group is passed over: %s", error)
+        return None
