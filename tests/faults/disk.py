@@ -79,10 +79,13 @@ class UnreliableDisk:
         self._replay = None
 
     def fail_writes(
-        self, error: int, *, match: str = "", passes: int = 0, short_bytes: int = 0, once: bool = False
+        self, error: int, *, match: str = "", passes: int = 0, room_bytes: int = 0, once: bool = False
     ) -> None:
-        """Writes (and creations) fail with `error`, after `passes` more have succeeded, until cleared."""
-        self._arm(_WRITE, error, match, passes, short_bytes, once)
+        """Writes (and creations) fail with `error` until cleared, or once.
+
+        Before that `passes` more succeed, and then `room_bytes` are written; the last write is cut short.
+        """
+        self._arm(_WRITE, error, match, passes, room_bytes, once)
 
     def fail_syncs(self, error: int, *, match: str = "", passes: int = 0, once: bool = False) -> None:
         self._arm(_SYNC, error, match, passes, 0, once)
@@ -103,8 +106,8 @@ class UnreliableDisk:
         """No call fails any more, and none has failed."""
         self._control[:] = bytes(len(self._control))
 
-    def _arm(self, at: int, error: int, match: str, passes: int, short_bytes: int, once: bool) -> None:
+    def _arm(self, at: int, error: int, match: str, passes: int, room_bytes: int, once: bool) -> None:
         fired = struct.unpack_from("<i", self._control, at + _FIRED)[0]
-        fault = _FAULT.pack(0, passes, error, short_bytes, 0 if once else 1, fired, match.encode())
+        fault = _FAULT.pack(0, passes, error, room_bytes, 0 if once else 1, fired, match.encode())
         self._control[at : at + _FAULT.size] = fault
         struct.pack_into("<i", self._control, at, 1)  # armed last: the shim never sees half of it

@@ -35,7 +35,7 @@ struct fault {
     int32_t armed;       /* 0: this fault is off */
     int32_t passes;      /* matching calls that still succeed */
     int32_t error;       /* errno of the call that fails */
-    int32_t short_bytes; /* a write first takes this many bytes and says so; the next one fails */
+    int32_t room_bytes;  /* bytes that writes still take before they fail; the last one is cut short */
     int32_t sticky;      /* 1: fail until cleared; 0: fail once */
     int32_t fired;       /* calls that failed */
     char match[232];     /* part of the path; empty: any */
@@ -173,16 +173,16 @@ static void unmodelled(const char *path, const char *call) {
 
 /* ---- faults ---- */
 
-/* With the lock held: whether this call fails. `*room` is set to the bytes of a short write, else left. */
+/* With the lock held: whether this call fails. `*room`, the bytes to write, is lowered for a short write. */
 static int strikes(struct fault *fault, const char *path, size_t *room) {
     if (!fault->armed || (fault->match[0] && !strstr(path, fault->match))) return 0;
     if (fault->passes > 0) {
         fault->passes--;
         return 0;
     }
-    if (room && fault->short_bytes > 0 && *room > (size_t)fault->short_bytes) {
-        *room = fault->short_bytes;
-        fault->short_bytes = 0;
+    if (room && fault->room_bytes > 0) {
+        if (*room > (size_t)fault->room_bytes) *room = fault->room_bytes;
+        fault->room_bytes -= *room;
         return 0;
     }
     if (!fault->sticky) fault->armed = 0;

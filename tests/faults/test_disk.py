@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from faults import load
+from faults import SEED, load
 from faults.disk import UnreliableDisk
 from faults.load import Publisher
 from support.process import BrokerProcess, wait_for
@@ -31,9 +31,9 @@ def disk(shim: Path, tmp_path: Path) -> UnreliableDisk:
     return UnreliableDisk(shim, tmp_path / "disk", tmp_path / "data")
 
 
-def publish(broker: BrokerProcess, name: str, count: int, *partitions: int) -> Publisher:
+def publish(broker: BrokerProcess, name: str, count: int, *partitions: int, **config: object) -> Publisher:
     """One attempt for each of `count` records; returns when each is acknowledged or refused."""
-    publisher = Publisher(broker.kafka, "topic", name, idempotent=False, retries=0)
+    publisher = Publisher(broker.kafka, "topic", name, idempotent=False, retries=0, **config)
     for number in range(count):
         publisher.publish(partitions[number % len(partitions)])
     publisher.finish(30)
@@ -60,18 +60,18 @@ def directory_of(broker: BrokerProcess, partition: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("error", "short_bytes"),
+    ("error", "room_bytes"),
     [(errno.ENOSPC, 0), (errno.ENOSPC, 37), (errno.EIO, 0)],
     ids=["full", "full in the middle of a write", "broken"],
 )
 def test_while_writes_fail_publishes_are_refused_and_reads_go_on(
-    broker: BrokerProcess, disk: UnreliableDisk, error: int, short_bytes: int
+    broker: BrokerProcess, disk: UnreliableDisk, error: int, room_bytes: int
 ) -> None:
     load.create_topic(broker.kafka, "topic", 2)
     before = publish(broker, "before", 50, 0, 1)
     assert all_acknowledged(before)
 
-    disk.fail_writes(error, short_bytes=short_bytes)
+    disk.fail_writes(error, room_bytes=room_bytes)
     during = publish(broker, "during", 20, 0, 1)
     assert all_refused(during), during.refused
     assert disk.failed_writes
@@ -93,18 +93,37 @@ def test_while_writes_fail_publishes_are_refused_and_reads_go_on(
         broker.restart()
 
 
+def test_what_was_refused_does_not_come_back_after_a_kill(
+    broker: BrokerProcess, disk: UnreliableDisk
+) -> None:
+    load.create_topic(broker.kafka, "topic", 1)
+    published = []
+    for turn in range(4):
+        # Batches of one record, several of which are written at once: the disk takes some, and part of one.
+        disk.fail_writes(errno.ENOSPC, room_bytes=4000 + turn * 1111)
+        published.append(publish(broker, f"turn{turn}", 60, 0, batch_num_messages=1, linger_ms=0))
+        assert published[-1].refused
+        broker.kill()
+        disk.clear()
+        disk.restart()
+        broker.start()
+    found = load.read_all(broker.kafka, "topic", [0])
+    load.check_offsets_are_contiguous(found)
+    for publisher in published:
+        load.check_acknowledged_are_there(publisher, found)
+        load.check_refused_are_not_there(publisher, found)
+
+
 def test_idempotent_producers_get_through_a_disk_that_fills_up_again_and_again(
     broker: BrokerProcess, disk: UnreliableDisk
 ) -> None:
-    chance = random.Random(9)
+    chance = random.Random(SEED)
     load.create_topic(broker.kafka, "topic", 3)
     publisher = Publisher(broker.kafka, "topic", "steady", idempotent=True)
     publisher.start()
     for _ in range(10):
         publisher.wait_for_more(50)
-        disk.fail_writes(
-            errno.ENOSPC, passes=chance.randrange(30), short_bytes=chance.choice((0, 1, 70, 500))
-        )
+        disk.fail_writes(errno.ENOSPC, passes=chance.randrange(30), room_bytes=chance.choice((0, 1, 70, 500)))
         wait_for("a write to fail", lambda: disk.failed_writes)
         disk.clear()
     publisher.wait_for_more(50)
@@ -147,7 +166,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_on_the_strength_of_a_later_
         published.append(publish(broker, "between", 20, 0, 1))
         assert all_acknowledged(published[-1]), published[-1].refused
         broker.kill()
-    disk.lose_power(seed)
+    disk.lose_power(SEED * 1000 + seed)
     disk.power_on()
     broker.start()
     published.append(publish(broker, "after", 20, 0, 1))
@@ -161,7 +180,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_on_the_strength_of_a_later_
 def test_whatever_call_fails_before_the_power_does_nothing_acknowledged_is_lost(
     broker: BrokerProcess, disk: UnreliableDisk
 ) -> None:
-    chance = random.Random(11)
+    chance = random.Random(SEED)
     load.create_topic(broker.kafka, "topic", 3)
     publisher = Publisher(broker.kafka, "topic", "steady", idempotent=True)
     publisher.start()
@@ -173,12 +192,12 @@ def test_whatever_call_fails_before_the_power_does_nothing_acknowledged_is_lost(
             wait_for("a sync to fail", lambda: disk.failed_syncs)
         else:
             short = chance.choice((0, 20, 500))
-            disk.fail_writes(errno.EIO, passes=chance.randrange(150), short_bytes=short, once=True)
+            disk.fail_writes(errno.EIO, passes=chance.randrange(150), room_bytes=short, once=True)
             wait_for("a write to fail", lambda: disk.failed_writes)
         time.sleep(chance.uniform(0, 0.2))  # what was going to be acknowledged after the failure, is
         broker.kill()
         disk.clear()
-        disk.lose_power(turn)
+        disk.lose_power(SEED * 1000 + turn)
         disk.power_on()
         broker.start()
     publisher.wait_for_more(100)

@@ -19,13 +19,12 @@ from confluent_kafka import Consumer, TopicPartition
 from kio.schema.api_versions.v0.response import ApiVersionsResponse
 from kio.serial import entity_reader
 
-from faults import frames, load
+from faults import SEED, frames, load
 from faults.frames import Shot
 from faults.gunner import Gunner
 from faults.load import PATIENT, Publisher
 from support.process import BrokerProcess
 
-SEED = 20240229
 FRAMES = 100_000
 StartBroker = Callable[..., BrokerProcess]
 

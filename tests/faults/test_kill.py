@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from faults import load
+from faults import SEED, load
 from faults.disk import UnreliableDisk
 from faults.load import Publisher, Watcher
 from support.process import BrokerFailed, BrokerProcess
@@ -71,7 +71,7 @@ class Load:
 def test_kill_9_at_random_moments_loses_nothing_acknowledged(
     broker_home: BrokerProcess, durability: str
 ) -> None:
-    chance = random.Random(durability)
+    chance = random.Random(f"{durability} {SEED}")
     broker = broker_home.start()
     load.create_topic(broker.kafka, "killed", PARTITIONS, fanlog_durability=durability)
     work = Load(broker.kafka, "killed")
@@ -91,7 +91,7 @@ def test_kill_9_at_random_moments_loses_nothing_acknowledged(
 def test_power_loss_takes_nothing_that_was_acknowledged_at_level_disk(
     shim: Path, broker_home: BrokerProcess, tmp_path: Path
 ) -> None:
-    chance = random.Random(4)
+    chance = random.Random(SEED)
     broker = broker_home
     disk = UnreliableDisk(shim, tmp_path / "disk", broker.data)
     disk.delay_syncs(0.004)
@@ -103,7 +103,7 @@ def test_power_loss_takes_nothing_that_was_acknowledged_at_level_disk(
         work.begin(turn)
         time.sleep(chance.uniform(0, 0.4))  # the random moment
         broker.kill()
-        disk.lose_power(turn)
+        disk.lose_power(SEED * 1000 + turn)
         disk.power_on()
         broker.start()
     work.steady.wait_for_more(1)

@@ -247,7 +247,7 @@ def test_sqlite_that_does_not_sync_every_commit_is_caught(shim: Path, tmp_path: 
 
 def test_a_full_disk_takes_part_of_a_write_and_then_refuses(shim: Path, tmp_path: Path) -> None:
     disk = UnreliableDisk(shim, tmp_path)
-    disk.fail_writes(errno.ENOSPC, match="log", passes=1, short_bytes=3)  # its creation passes
+    disk.fail_writes(errno.ENOSPC, match="log", passes=1, room_bytes=3)  # its creation passes
     program = """
 log = create("other")
 os.write(log, b"other files are not concerned")
