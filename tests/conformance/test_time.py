@@ -45,11 +45,14 @@ def test_a_waiting_consumer_gets_a_record_long_before_its_poll_would_end(
     client: Client, confluent: Client, topic: str, join: Join
 ) -> None:
     member = join(client, topic, fetch_wait_ms=5_000)
-    confluent.produce(topic, [Message(b"to know that it reads", b"k")])
-    wait_for("the first record", lambda: member.check() and len(member.records) == 1, PATIENCE_SECONDS)
 
-    confluent.produce(topic, [Message(b"the one that counts", b"k")])
-    acknowledged = time.monotonic()
-    wait_for("the second record", lambda: member.check() and len(member.records) == 2, PATIENCE_SECONDS)
+    def delivered(count: int) -> float:
+        """Seconds from the acknowledgement of one more record to its arrival."""
+        confluent.produce(topic, [Message(b"%d" % count, b"k")])
+        acknowledged = time.monotonic()
+        wait_for("the record", lambda: member.check() and len(member.records) == count, PATIENCE_SECONDS)
+        return time.monotonic() - acknowledged
 
-    assert time.monotonic() - acknowledged < 2.0
+    delivered(1)  # joining the group takes its time
+    # One record may happen to come just before the consumer asks; of several, most find it waiting.
+    assert max(delivered(count) for count in (2, 3, 4)) < 2.0
