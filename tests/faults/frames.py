@@ -27,7 +27,7 @@ from faults.batches import any_batch
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 # These APIs remove or change topics: they get names of their own, so that the others' topics stay.
-_CHANGES_TOPICS = {19, 20, 21, 32, 33, 37, 44}
+CHANGES_TOPICS = {19, 20, 21, 32, 33, 37, 44}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def _requests(
         schema = load_request_schema(key, version)
     except Exception:  # advertised for old clients' sake (Produce 0-2), but kio has no schema of it
         return [Request(key, version, struct.pack(">hhih", key, version, 1, -1) + chance.randbytes(40))]
-    names = [f"made-{number}" for number in range(6)] if key in _CHANGES_TOPICS else topics
+    names = [f"made-{number}" for number in range(6)] if key in CHANGES_TOPICS else topics
     filler = Filler(names, chance)
     return [_request(key, version, filler.entity(schema)) for _ in range(copies)]
 
@@ -187,6 +187,10 @@ def spoil(request: Request, others: Sequence[Request], chance: random.Random) ->
 
 def whole(frame: bytes) -> Shot:
     return Shot(struct.pack(">i", len(frame)) + frame, False)
+
+
+def api_key(shot: Shot) -> int:
+    return int.from_bytes(shot.data[4:6], "big", signed=True)
 
 
 def _lie_about_length(frame: bytes, chance: random.Random) -> Shot:
