@@ -79,6 +79,7 @@ async def test_level_memory_is_read_before_it_is_written(tmp_path: Path) -> None
         assert values(partition, start=3) == [b"3", b"4"]
         assert partition.available(3) > 0
         assert partition.find_time(bench.now) == (0, bench.now)
+        assert partition.find_latest_time() == (0, bench.now)
         await bench.committer.drain()
         assert partition.stored_offset == 5
         assert values(partition) == [b"0", b"1", b"2", b"3", b"4"]

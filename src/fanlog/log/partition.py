@@ -414,8 +414,13 @@ class Partition:
 
     def find_latest_time(self) -> tuple[int, int] | None:
         """Offset and time of the youngest record (KIP-734). Waits for the disk."""
-        youngest = max((segment.index.max_timestamp for segment in tuple(self.segments)), default=-1)
-        return self.find_time(youngest) if youngest >= 0 else None
+        times = [segment.index.max_timestamp for segment in tuple(self.segments)]
+        times += [
+            entry.max_timestamp
+            for entry in tuple(self._unsettled())
+            if entry.last_offset < self.high_watermark
+        ]
+        return self.find_time(max(times)) if max(times) >= 0 else None
 
     # --- upkeep -----------------------------------------------------------------------------------------
 
