@@ -10,6 +10,7 @@ check held.
 """
 
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from typing import Annotated, Any
 import typer
 
 from fanlog.cli.demo_parts import BrokerProcess, Fleet, Member, create_topic, lag, read_all
-from fanlog.cli.output import Json, Trouble, console, print_json, print_table, teach
+from fanlog.cli.output import Json, Trouble, console, interrupt, print_json, print_table, teach
 
 DEVICES = 12
 PARTITIONS = 4
@@ -56,6 +57,8 @@ def demo(
 ) -> None:
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise Trouble(f"{keep} is not empty: give a directory that the demo may fill")
+    # Told to end, it takes its broker along.
+    signal.signal(signal.SIGTERM, interrupt)
     home = keep or Path(tempfile.mkdtemp(prefix="fanlog-demo-"))
     try:
         story = Story(home, records, tell=not as_json)

@@ -6,6 +6,7 @@ developer (FANLOG_TRACEBACK=1) is shown a traceback.
 """
 
 import os
+import signal
 import sys
 from typing import Annotated, NoReturn
 
@@ -15,7 +16,7 @@ from rich.markup import escape
 
 from fanlog import __version__
 from fanlog.cli import demo, doctor, groups, publish, serve, subscribe, topics
-from fanlog.cli.output import Trouble, forget_output, teach
+from fanlog.cli.output import Trouble, forget_output, interrupt, interruptions, teach
 
 app = typer.Typer(
     name="fanlog",
@@ -64,6 +65,9 @@ def _end(message: str, exit_code: int) -> NoReturn:
 
 
 def main() -> None:
+    # Where it is ignored (nohup, a background job of a script), it stays so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         app(prog_name="fanlog")
     except Trouble as error:
@@ -74,6 +78,8 @@ def main() -> None:
         forget_output()
         sys.exit(0)
     except Exception as error:
+        if interruptions:
+            sys.exit(130)
         if os.environ.get("FANLOG_TRACEBACK") == "1":
             raise
         reason = f"{type(error).__name__}: {error}"

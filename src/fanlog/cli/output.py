@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -19,6 +20,16 @@ from rich.table import Table
 LINE_COLUMNS = 140
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table, for scripts.")]
+
+
+# The signals that asked this process to end.
+interruptions: list[int] = []
+
+
+def interrupt(number: int, _: FrameType | None) -> None:
+    """A signal handler. It leaves a note, as librdkafka turns what its callbacks raise into errors."""
+    interruptions.append(number)
+    raise KeyboardInterrupt
 
 
 class Trouble(Exception):

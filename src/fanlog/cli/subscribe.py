@@ -17,7 +17,7 @@ import typer
 
 from fanlog.cli import connection, moments
 from fanlog.cli.connection import DEFAULT_BROKER, Broker
-from fanlog.cli.output import Trouble, forget_output, teach, usage
+from fanlog.cli.output import Trouble, forget_output, interrupt, teach, usage
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
@@ -76,7 +76,7 @@ def sub(
         )
     if group and partition is not None:
         raise usage("--partition cannot go with --group: the group decides who reads which partition")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, interrupt)
     reader = Reader(broker, topic, group, follow, place)
     try:
         reader.start(partition)
