@@ -37,7 +37,7 @@ def describe(directory: Path) -> dict[str, str]:
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}, {_filesystem(directory)}",
         "disk": _disk_speed(directory),
-        "load average before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "load average before": _load(),
         "Python": platform.python_version(),
         "kcat": _kcat_version(),
     }
@@ -56,6 +56,12 @@ def commit() -> str:
 def sync_disk() -> None:
     """Lets one measurement's dirty pages reach the disk, so that the next does not pay for them."""
     os.sync()
+
+
+def _load() -> str:
+    loads = os.getloadavg()
+    shown = " ".join(f"{load:.2f}" for load in loads)
+    return shown + (": **other work was running; compare with care**" if loads[0] > 1 else "")
 
 
 def _processor() -> str:
