@@ -22,6 +22,7 @@ from bench.report import NOT_MEASURED, Section, Table, at_least, at_most, ratio,
 
 RECORD_BYTES = 100
 BATCH_RECORDS = 1_000
+READINGS = 3  # a reading takes well under a second, so one alone would show whatever else the machine did
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,8 @@ def _one_round(variant: Variant, topic: str, lines: Path, scale: Scale, runs: Ru
     _expect_end(broker, topic, records)
     # Without -e: kcat ends only when it has seen them all.
     reading = ["-C", "-q", "-t", topic, "-p", "0", "-o", "beginning", "-c", str(records)]
-    runs["kcat out", label].append(_kcat(broker, records, *reading))
+    for _ in range(READINGS):
+        runs["kcat out", label].append(_kcat(broker, records, *reading))
 
     topic += "-bare"
     create_topic(broker.address, topic, config=variant.config)
@@ -111,9 +113,10 @@ def _one_round(variant: Variant, topic: str, lines: Path, scale: Scale, runs: Ru
     )
     runs["bare in", label].append(Run(records, sent["total_seconds"], broker.cpu() - before, sent["cpu"]))
     _expect_end(broker, topic, records)
-    before = broker.cpu()
-    read = load.fetch(broker.address, topic, records)
-    runs["bare out", label].append(Run(records, read["seconds"], broker.cpu() - before, read["cpu"]))
+    for _ in range(READINGS):
+        before = broker.cpu()
+        read = load.fetch(broker.address, topic, records)
+        runs["bare out", label].append(Run(records, read["seconds"], broker.cpu() - before, read["cpu"]))
 
 
 def _kcat(broker: Broker, records: int, *arguments: str) -> Run:
