@@ -213,7 +213,9 @@ class _Output:
     def __init__(self, order: Order, base_offset: int, disk: Disk) -> None:
         self.disk = disk
         self.base_offset = base_offset
-        self.path = log_path(Path(order.directory), base_offset).with_suffix(f".log{CLEANED_SUFFIX}")
+        # A broker that is killed leaves this process at work; its successor's must not share files with it.
+        suffix = f".log.{os.getpid()}{CLEANED_SUFFIX}"
+        self.path = log_path(Path(order.directory), base_offset).with_suffix(suffix)
         self.index = Index(order.index_interval)
         self.size = 0
         self._fd = disk.open(self.path, create=True)
