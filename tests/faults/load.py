@@ -56,6 +56,7 @@ class Publisher(threading.Thread):
         self.sent = 0
         self.acknowledged: dict[int, tuple[int, int]] = {}
         self.refused: dict[int, int] = {}
+        self.keys: dict[int, bytes] = {}
         self.fault: BaseException | None = None
         self._on_the_way_max = on_the_way_max
         self._ended = threading.Event()
@@ -90,11 +91,12 @@ class Publisher(threading.Thread):
     def publish(self, partition: int = -1) -> None:
         number = self.sent
         self.sent += 1
+        key = self.keys[number] = self._chance.choice(KEYS)
         padding = "." * self._chance.choice((0, 50, 300, 1500))
         self._producer.produce(
             self.topic,
             f"{self.name} {number} {padding}".encode(),
-            self._chance.choice(KEYS),
+            key,
             partition,
             on_delivery=lambda error, message: self._delivered(number, error, message),
         )
@@ -228,6 +230,18 @@ def check_acknowledged_are_there(publisher: Publisher, found: Found) -> None:
         if place[1] >= 0 and not found.get(place, b"").startswith(b"%s %d " % (prefix, number))
     ]
     assert not moved, f"{publisher.name}: {len(moved)} are not where it was said: {sorted(moved)[:20]}"
+
+
+def check_newest_of_every_key_is_there(publisher: Publisher, found: Found) -> None:
+    """In a compacted topic: of each key the newest acknowledged record, or an even newer one."""
+    there: dict[bytes, int] = {}
+    for place, value in found.items():
+        number = _number(value)
+        assert publisher.acknowledged.get(number, place) == place, f"{number} is at {place}"
+        there[publisher.keys[number]] = max(number, there.get(publisher.keys[number], -1))
+    for number in sorted(publisher.acknowledged):
+        key = publisher.keys[number]
+        assert there.get(key, -1) >= number, f"{key!r}: {number} was acknowledged, {there.get(key)} is there"
 
 
 def check_in_order_and_once(publisher: Publisher, found: Found) -> None:

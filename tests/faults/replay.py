@@ -9,6 +9,7 @@ A sync that failed promises nothing, and what it was to cover is never promised 
 kernel marks such pages clean and forgets them. Whoever relies on a second fsync is found out.
 """
 
+import itertools
 import os
 import random
 import shutil
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_NOTE = struct.Struct("<QQqIIQ")
+_NOTE = struct.Struct("<QQqIIII")
 _PAGE = 4096
 
 
@@ -245,12 +246,21 @@ def cut_torn_note(journal: Path) -> None:
 
 
 def _notes(journal: Path) -> Iterator[tuple[str, int, int, int, str, bytes]]:
+    """The journal's records in their order, whichever process wrote them, counted from 0."""
     text = journal.read_bytes()
     at = 0
-    while at < len(text):
-        sequence, inode, offset, path_bytes, data_bytes, kind = _NOTE.unpack_from(text, at)
+    begun: dict[tuple[int, int], int] = {}
+    for order in itertools.count():
+        if at >= len(text):
+            return
+        sequence, inode, offset, path_bytes, data_bytes, process, code = _NOTE.unpack_from(text, at)
+        kind = chr(code)
+        if kind == "B":
+            begun[process, sequence] = order
+        elif kind in "EF":  # these name the beginning of their sync
+            offset = begun[process, offset]
         at += _NOTE.size
         path = text[at : at + path_bytes].decode()
         at += path_bytes
-        yield chr(kind), sequence, inode, offset, path, text[at : at + data_bytes]
+        yield kind, order, inode, offset, path, text[at : at + data_bytes]
         at += data_bytes

@@ -11,7 +11,8 @@
  * struct fault and struct control are known to disk.py by their layout.
  *
  * What is not modelled (shared writable mappings, fallocate, copies made inside the kernel, hard links) is
- * noted as such, and the replay refuses to go on. Children of the process are let through unseen.
+ * noted as such, and the replay refuses to go on. Programs that the process starts are on the same disk and
+ * write to the same journal; what it does after a fork without an exec is not seen.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -30,6 +31,8 @@
 #include <unistd.h>
 
 #define FDS 65536
+/* Fewer parts than the kernel takes at once, so that a note, which has two more, is one append. */
+#define PARTS 1000
 
 struct fault {
     int32_t armed;       /* 0: this fault is off */
@@ -48,12 +51,13 @@ struct control {
 };
 
 struct note {
-    uint64_t sequence;
+    uint64_t sequence; /* counted by each process for itself */
     uint64_t inode;
     int64_t offset;
     uint32_t path_bytes;
     uint32_t data_bytes;
-    uint64_t kind;
+    uint32_t process;
+    uint32_t kind;
 };
 
 struct file {
@@ -99,8 +103,6 @@ __attribute__((constructor)) static void begin(void) {
     root_bytes = strlen(root);
     owner = getpid();
     journal = REAL(open64)(notes, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-    /* A process that goes on with the journal of one before it goes on counting, too. */
-    sequence = lseek64(journal, 0, SEEK_END);
 }
 
 /* ---- what is ours, and the journal ---- */
@@ -133,19 +135,19 @@ static const char *ours(int dirfd, const char *path, char *into) {
 /* With the lock held. One record is one append, so a kill leaves at most the last one torn. */
 static uint64_t note(char kind, uint64_t inode, int64_t offset, const char *path, const struct iovec *data,
                      int count, size_t bytes) {
-    struct note head = {++sequence, inode, offset, path ? strlen(path) : 0, bytes, kind};
-    struct iovec parts[1026];
+    struct note head = {++sequence, inode, offset, path ? strlen(path) : 0, bytes, owner, kind};
+    struct iovec parts[PARTS + 2];
     int used = 0;
     parts[used++] = (struct iovec){&head, sizeof head};
     parts[used++] = (struct iovec){(void *)path, head.path_bytes};
-    for (int i = 0; i < count && bytes && used < 1026; i++) {
+    for (int i = 0; i < count && bytes; i++) {
         size_t part = data[i].iov_len < bytes ? data[i].iov_len : bytes;
         parts[used++] = (struct iovec){data[i].iov_base, part};
         bytes -= part;
     }
     int saved = errno, at = 0;
     while (at < used) {
-        ssize_t done = REAL(writev)(journal, parts + at, used - at > 1024 ? 1024 : used - at);
+        ssize_t done = REAL(writev)(journal, parts + at, used - at);
         if (done < 0) {
             fprintf(stderr, "faults: the journal cannot be written: %s\n", strerror(errno));
             abort();
@@ -269,9 +271,9 @@ static ssize_t put(int fd, struct file *file, const struct iovec *parts, int cou
     size_t room = bytes;
     ssize_t done = -1;
     if (!strikes(&control->write, file->path, &room)) {
-        struct iovec cut[1024];
+        struct iovec cut[PARTS];
         int used = 0;
-        for (size_t left = room; used < count && used < 1024 && left; used++) {
+        for (size_t left = room; used < count && used < PARTS && left; used++) {
             cut[used] = parts[used];
             if (cut[used].iov_len > left) cut[used].iov_len = left;
             left -= cut[used].iov_len;

@@ -1,7 +1,9 @@
 """kill -9 at random moments under load: what was acknowledged is there, in order, and nothing twice."""
 
 import contextlib
+import os
 import random
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from faults import SEED, load
 from faults.disk import UnreliableDisk
 from faults.load import Publisher, Watcher
-from support.process import BrokerFailed, BrokerProcess
+from support.process import BrokerFailed, BrokerProcess, wait_for
 
 PARTITIONS = 3
 KILL_ROUNDS = 15
@@ -108,3 +110,53 @@ def test_power_loss_takes_nothing_that_was_acknowledged_at_level_disk(
         broker.start()
     work.steady.wait_for_more(1)
     work.finish_and_check()
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def kill_with_children(broker: BrokerProcess) -> None:
+    """As a power loss does: also those whom the broker has set to work."""
+    workers = children(broker.pid)
+    broker.kill()
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+        wait_for("a worker to end", lambda worker=worker: not Path(f"/proc/{worker}").exists())
+
+
+@pytest.mark.parametrize("power_is_lost", [False, True], ids=["kill -9", "power loss"])
+def test_compaction_that_is_interrupted_keeps_the_newest_record_of_every_key(
+    shim: Path, tmp_path: Path, power_is_lost: bool
+) -> None:
+    chance = random.Random(SEED)
+    broker = BrokerProcess(tmp_path, ["--topics-segment-bytes=60000", "--log-cleanup-interval-ms=20"])
+    disk = UnreliableDisk(shim, tmp_path / "disk", broker.data)
+    if power_is_lost:
+        broker.environment.update(disk.power_on())
+    broker.start()
+    try:
+        settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
+        load.create_topic(broker.kafka, "keyed", PARTITIONS, **settings)
+        publisher = Publisher(broker.kafka, "keyed", "steady", idempotent=True)
+        publisher.start()
+        for turn in range(7):
+            publisher.wait_for_more(500)
+            wait_for("a compaction to begin", lambda: children(broker.pid))
+            time.sleep(chance.uniform(0, 0.5))  # the random moment
+            if power_is_lost:
+                kill_with_children(broker)
+                disk.lose_power(SEED * 1000 + turn)
+                disk.power_on()
+            else:
+                broker.kill()
+            broker.start()
+        publisher.wait_for_more(1)
+        publisher.finish()
+        found = load.read_all(broker.kafka, "keyed", range(PARTITIONS))
+        assert len(found) < publisher.sent, "nothing was compacted"
+        load.check_newest_of_every_key_is_there(publisher, found)
+        load.check_in_order_and_once(publisher, found)
+    finally:
+        broker.close()
