@@ -1,6 +1,8 @@
 """Deadlines pass once, in their order, and only if nobody moved them."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any, cast
 
 from fanlog.state.groups.deadlines import Deadlines
 
@@ -51,3 +53,36 @@ def test_a_deadline_may_be_set_by_one_that_passes() -> None:
         await asyncio.wait_for(done.wait(), 10)
 
     asyncio.run(test())
+
+
+class EarlyLoop:
+    """A loop that wakes a fraction of a millisecond before it was asked to, as uvloop may."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.call: tuple[float, Callable[[], None]] | None = None
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, call: Callable[[], None]) -> Any:
+        self.call = (when, call)
+        return object()
+
+    def wake(self) -> None:
+        assert self.call is not None
+        when, call = self.call
+        self.now = when - 0.0004
+        call()
+
+
+def test_a_deadline_that_passed_lies_behind_whoever_is_told() -> None:
+    loop = EarlyLoop()
+    told: list[tuple[object, int]] = []
+    deadlines = Deadlines(
+        cast(asyncio.AbstractEventLoop, loop), lambda key: told.append((key, deadlines.now_ms()))
+    )
+    at = deadlines.now_ms() + 300
+    deadlines.set("rebalance", at)
+    loop.wake()
+    assert told == [("rebalance", at)]

@@ -22,9 +22,11 @@ class Deadlines:
         self._number = 0
         self._handle: asyncio.TimerHandle | None = None
         self._wakes_at = 0
+        # The latest deadline that was found to have passed: from then on it is no earlier than that.
+        self._reached = 0
 
     def now_ms(self) -> int:
-        return int(self.loop.time() * 1000)
+        return max(int(self.loop.time() * 1000), self._reached)
 
     def set(self, key: Key, at_ms: int) -> None:
         self._at[key] = at_ms
@@ -61,8 +63,9 @@ class Deadlines:
 
     def _wake(self) -> None:
         self._handle = None
-        # The loop may be a fraction of a millisecond early.
-        now = max(self.now_ms(), self._wakes_at)
+        # The loop may be a fraction of a millisecond early. Whoever is told and asks for the time must see
+        # the deadline behind it too, or nobody acts on it.
+        now = self._reached = max(self.now_ms(), self._wakes_at)
         while self._heap and self._heap[0][0] <= now:
             queued, _, key = heapq.heappop(self._heap)
             if self._queued.get(key) != queued:
