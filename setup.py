@@ -9,7 +9,16 @@ import sys
 
 from setuptools import Extension, setup
 
-HOT = ["src/fanlog/wire/records.py", "src/fanlog/wire/messages.py"]
+HOT = [
+    "src/fanlog/wire/records.py",
+    "src/fanlog/wire/messages.py",
+    "src/fanlog/wire/mqtt_tables.py",
+    "src/fanlog/wire/mqtt_packets.py",
+    "src/fanlog/wire/mqtt_fields.py",
+    "src/fanlog/wire/mqtt_encode.py",
+    "src/fanlog/wire/mqtt_decode.py",
+    "src/fanlog/wire/mqtt.py",
+]
 
 
 def extensions() -> list[Extension]:

@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 import fanlog.wire.messages
+import fanlog.wire.mqtt
 import fanlog.wire.records
 
 SOURCES = Path(fanlog.wire.records.__file__).parent
@@ -23,6 +24,20 @@ def plain(name: str) -> ModuleType:
         sys.modules[alias] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[alias])
     return sys.modules[alias]
+
+
+# In the order of their imports of one another.
+MQTT = ("mqtt_tables", "mqtt_packets", "mqtt_fields", "mqtt_encode", "mqtt_decode", "mqtt")
+
+
+def plain_together(names: tuple[str, ...]) -> None:
+    """Loads plain modules that import one another, so that none of them sees a compiled one."""
+    compiled = {f"fanlog.wire.{name}": sys.modules[f"fanlog.wire.{name}"] for name in names}
+    try:
+        for name in names:
+            sys.modules[f"fanlog.wire.{name}"] = plain(name)
+    finally:
+        sys.modules.update(compiled)
 
 
 def both(name: str) -> list[object]:
@@ -44,3 +59,17 @@ def records(request: pytest.FixtureRequest) -> ModuleType:
 @pytest.fixture(params=both("messages"), scope="session")
 def messages(request: pytest.FixtureRequest) -> ModuleType:
     return request.param
+
+
+plain_together(MQTT)
+
+
+@pytest.fixture(params=both("mqtt"), scope="session")
+def mqtt(request: pytest.FixtureRequest) -> ModuleType:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def mqtt_plain_and_compiled() -> tuple[ModuleType, ModuleType]:
+    """The same one twice where nothing is compiled."""
+    return plain("mqtt"), sys.modules["fanlog.wire.mqtt"]

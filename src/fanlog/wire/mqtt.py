@@ -1,0 +1,121 @@
+"""MQTT 3.1, 3.1.1 and 5.0: the codec's front, from which everything else imports.
+
+    mqtt_tables     numbers: packet types, reason codes, properties and where they may stand
+    mqtt_packets    the packets as values
+    mqtt_fields     strings, topics, filters, properties
+    mqtt_decode     bytes to packets, in chunks as they come
+    mqtt_encode     packets to bytes
+
+All of it is compiled by mypyc where a C compiler is found. The numbers that only some need (reason codes,
+property numbers) are imported from `mqtt_tables`.
+"""
+
+from fanlog.wire.mqtt_decode import Decoder
+from fanlog.wire.mqtt_encode import (
+    PINGREQ_FRAME,
+    PINGRESP_FRAME,
+    encode,
+    encode_ack,
+    encode_acks,
+    encode_auth,
+    encode_connack,
+    encode_connect,
+    encode_disconnect,
+    encode_publish,
+    encode_suback,
+    encode_subscribe,
+    encode_unsuback,
+    encode_unsubscribe,
+    publish_frame_parts,
+)
+from fanlog.wire.mqtt_fields import (
+    NO_PROPERTIES,
+    add_topic_alias,
+    check_filter,
+    encode_properties,
+    topic_name,
+)
+from fanlog.wire.mqtt_packets import (
+    NO_LOCAL,
+    QOS_MASK,
+    RETAIN_AS_PUBLISHED,
+    RETAIN_HANDLING_SHIFT,
+    Ack,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Publish,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Will,
+)
+from fanlog.wire.mqtt_tables import (
+    PACKET_BYTES_MAX,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    V5,
+    V31,
+    V311,
+    Properties,
+    ProtocolError,
+)
+
+__all__ = [
+    "NO_LOCAL",
+    "NO_PROPERTIES",
+    "PACKET_BYTES_MAX",
+    "PINGREQ_FRAME",
+    "PINGRESP_FRAME",
+    "PUBACK",
+    "PUBCOMP",
+    "PUBREC",
+    "PUBREL",
+    "QOS_MASK",
+    "RETAIN_AS_PUBLISHED",
+    "RETAIN_HANDLING_SHIFT",
+    "V5",
+    "V31",
+    "V311",
+    "Ack",
+    "Auth",
+    "Connack",
+    "Connect",
+    "Decoder",
+    "Disconnect",
+    "Packet",
+    "Pingreq",
+    "Pingresp",
+    "Properties",
+    "ProtocolError",
+    "Publish",
+    "Suback",
+    "Subscribe",
+    "Unsuback",
+    "Unsubscribe",
+    "Will",
+    "add_topic_alias",
+    "check_filter",
+    "encode",
+    "encode_ack",
+    "encode_acks",
+    "encode_auth",
+    "encode_connack",
+    "encode_connect",
+    "encode_disconnect",
+    "encode_properties",
+    "encode_publish",
+    "encode_suback",
+    "encode_subscribe",
+    "encode_unsuback",
+    "encode_unsubscribe",
+    "publish_frame_parts",
+    "topic_name",
+]
