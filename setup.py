@@ -12,6 +12,7 @@ from setuptools import Extension, setup
 HOT = [
     "src/fanlog/wire/records.py",
     "src/fanlog/wire/messages.py",
+    "src/fanlog/wire/murmur2.py",
     "src/fanlog/wire/mqtt_tables.py",
     "src/fanlog/wire/mqtt_packets.py",
     "src/fanlog/wire/mqtt_fields.py",

@@ -21,10 +21,14 @@ from fanlog.cluster.metadata import cluster_id, open_store
 from fanlog.config import ConfigError, Settings
 from fanlog.doors.http.door import HttpDoor
 from fanlog.doors.kafka.door import KafkaDoor
+from fanlog.doors.mqtt.door import MqttDoor
 from fanlog.log.commit import Committer, now_ms
 from fanlog.log.disk import Disk
 from fanlog.log.upkeep import Upkeep
+from fanlog.router.addresses import Addresses, parse_routes
+from fanlog.router.router import Router
 from fanlog.state.groups import Groups
+from fanlog.state.retained import Retained
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +48,10 @@ class Broker:
         self.catalog = Catalog(settings, self.store, self.committer, self.disk)
         self.groups = Groups(self.catalog, self.committer, settings, now_ms)
         self.upkeep = Upkeep(self.catalog.partitions, self.committer, settings.log, self.groups.expire)
+        self.router = Router(self.catalog, Addresses(parse_routes(settings.topics.routes)))
+        self.retained = Retained(self.catalog)
         self.kafka = KafkaDoor(self)
+        self.mqtt = MqttDoor(self)
         self.http = HttpDoor(self)
         # The addresses that listen, by door.
         self.addresses: dict[str, tuple[str, int]] = {}
@@ -52,9 +59,12 @@ class Broker:
     async def start(self) -> None:
         await self.catalog.open()
         await self.groups.open()
+        await self.retained.open()
+        self.router.start()
         self.upkeep.start()
         for name, text, door in (
             ("kafka", self.settings.kafka, self.kafka),
+            ("mqtt", self.settings.mqtt, self.mqtt),
             ("http", self.settings.http, self.http),
         ):
             address = config.address(text)
@@ -80,12 +90,14 @@ class Broker:
         """Takes nothing new, answers what it has, and leaves a log that opens without a scan."""
         self.ready = False
         self.kafka.stop_listening()
+        self.mqtt.stop_listening()
         try:
             await asyncio.wait_for(self.committer.drain(), _DRAIN_SECONDS)
         except TimeoutError:
             logger.warning("the disk did not take everything within %.0f s", _DRAIN_SECONDS)
         await self.groups.close()
         await self.kafka.close()
+        await self.mqtt.close()
         await self.http.close()
         await self.upkeep.close()
         await self.catalog.close()
@@ -122,7 +134,7 @@ async def serve(settings: Settings) -> int:
         await broker.start()
     except OSError as error:
         raise ConfigError(f"cannot listen: {error}") from error
-    for name in ("mqtt", "grpc", "lbroker"):
+    for name in ("grpc", "lbroker"):
         default = next(item.default for item in config.names() if item.key == name)
         if getattr(settings, name) not in ("none", default):
             logger.warning(

@@ -38,6 +38,9 @@ class Topics:
     durability: str = setting(
         "disk", "What an acknowledgement promises: memory, os or disk.", choices=DURABILITIES
     )
+    routes: str = setting(
+        "", "Addresses kept in another topic than their first level: FILTER -> TOPIC, separated by commas."
+    )
     auto_create: bool = setting(True, "Create a topic when a client first names it.")
     partitions: int = setting(1, "Partitions of a topic that does not say how many.", low=1)
     segment_bytes: int = setting(
@@ -105,6 +108,19 @@ class Limits:
     )
     frame_seconds_max: int = setting(60, "Time in which a frame that was begun must arrive whole.", low=1)
     idle_seconds_max: int = setting(600, "Time after which a connection without a request is closed.", low=1)
+    mqtt_packet_bytes_max: int = setting(1 << 20, "One MQTT packet.", low=128)
+    mqtt_in_flight_max: int = setting(
+        1_000, "Messages of QoS 1 and 2 on their way to one MQTT client, unless it wants fewer.", low=1
+    )
+    mqtt_topic_aliases_max: int = setting(64, "Topic aliases that an MQTT client may set.", low=0)
+    mqtt_write_buffer_bytes_max: int = setting(
+        16 << 10,
+        "Bytes that wait for one MQTT client; past that it reads from the log at its own pace.",
+        low=1024,
+    )
+    session_expiry_s_max: int = setting(
+        7 * 24 * 3600, "How long the session of an MQTT client is kept without a connection.", low=0
+    )
     fetch_bytes_max: int = setting(55 << 20, "One answer to a fetch.", low=1024)
     partitions_max: int = setting(20_000, "Partitions of one broker.", low=1)
     partitions_per_topic_max: int = setting(4_000, "Partitions of one topic.", low=1)

@@ -145,7 +145,6 @@ def read_all(bootstrap: str, topic: str, partitions: Iterable[int], seconds: flo
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "check.crcs": True,
-            "fetch.wait.max.ms": 20,  # the end of a partition is told with the answer to a fetch
             **PATIENT,
         }
     )

@@ -141,7 +141,7 @@ def test_compaction_that_is_interrupted_keeps_the_newest_record_of_every_key(
         load.create_topic(broker.kafka, "keyed", PARTITIONS, **settings)
         publisher = Publisher(broker.kafka, "keyed", "steady", idempotent=True)
         publisher.start()
-        for turn in range(5):
+        for turn in range(7):
             publisher.wait_for_more(500)
             wait_for("a compaction to begin", lambda: children(broker.pid))
             time.sleep(chance.uniform(0, 0.5))  # the random moment

@@ -11,7 +11,7 @@ import logging
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -91,6 +91,8 @@ class Catalog:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._changing = asyncio.Lock()
         self._producer_ids = range(0)
+        # Told of every topic that comes, grows or goes.
+        self.on_change: Callable[[Topic], None] = lambda topic: None
 
     async def open(self) -> None:
         """Opens every topic that the store knows, several partitions at a time."""
@@ -203,6 +205,7 @@ class Catalog:
             await self._open_partitions(topic, count)
             await self._save(topic, topic.record(count, config.overrides))
             self._put(topic)
+            self.on_change(topic)
         logger.info("topic %s: made, with %d partitions", name, count)
         return topic
 
@@ -228,6 +231,7 @@ class Catalog:
             del self.topics[name], self._by_id[topic.id]
             for partition in topic.partitions:
                 partition.close("the topic was removed")
+            self.on_change(topic)
             path = self._directory(name, topic.id)
             gone = path.with_name(path.name + _REMOVED_SUFFIX)
             await asyncio.to_thread(self.disk.rename, path, gone)
@@ -244,6 +248,7 @@ class Catalog:
             self._check_partitions(partitions, partitions - have)
             await self._save(topic, topic.record(partitions, topic.config.overrides))
             await self._open_partitions(topic, partitions)
+            self.on_change(topic)
 
     async def configure(self, name: str, overrides: Mapping[str, str]) -> None:
         """Replaces all that a topic sets for itself."""

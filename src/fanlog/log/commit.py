@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 from fanlog.config import Log
-from fanlog.log.partition import Partition, Round
+from fanlog.log.entries import Round
+from fanlog.log.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ class Committer:
         self._turning = False
         dirty, self._dirty = self._dirty, {}
         for partition in dirty:
+            if partition.open:
+                partition.close_batch(self.clock_ms())
             if not partition.pending:
                 continue
             if partition.config.durability == "memory":

@@ -19,11 +19,12 @@ All methods but `store` and `checkpoint_now` belong to the loop's thread.
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from fanlog.log import checkpoint as checkpoints
 from fanlog.log.checkpoint import Checkpoint
 from fanlog.log.disk import Disk, Part
+from fanlog.log.entries import Done, Entry, Round
 from fanlog.log.errors import Closed, LogError, OffsetOutOfRange, StorageError
 from fanlog.log.index import ENTRY_BYTES
 from fanlog.log.producers import Producers
@@ -31,13 +32,13 @@ from fanlog.log.recovery import recover
 from fanlog.log.segment import Segment
 from fanlog.log.topic_config import TopicConfig
 from fanlog.wire import compression, records
-from fanlog.wire.records import Header
+from fanlog.wire.records import Header, Message
 
-# Called once, when what was appended is committed (None) or refused.
-Done = Callable[[LogError | None], None]
 LEADER_EPOCH = 0
 # A batch may hold this much once it is unpacked.
 UNPACKED_BYTES_MAX = 256 << 20
+# More than this is not gathered into one batch of single messages.
+OPEN_BYTES_MAX = 512 << 10
 
 
 class Reader(Protocol):
@@ -46,47 +47,22 @@ class Reader(Protocol):
     def wake(self, partition: "Partition") -> None: ...
 
 
+class Publisher(Protocol):
+    """Who published single messages, and is told what became of each that asked for it."""
+
+    def stored(self, message: Message, error: LogError | None) -> None: ...
+
+
+# Told of entries as they become visible.
+Listener = Callable[["Partition", list[Entry]], None]
+
+
 class Scheduler(Protocol):
     """Who sees to it that what was appended gets committed."""
 
     def schedule(self, partition: "Partition") -> None: ...
 
-
-class Entry:
-    """A batch on its way to the disk, and who waits for it."""
-
-    __slots__ = ("base_offset", "body", "done", "last_offset", "max_timestamp", "prefix", "size")
-
-    def __init__(
-        self, prefix: bytes, batch: bytes, header: Header, base_offset: int, done: Done | None
-    ) -> None:
-        self.prefix = prefix
-        self.body = memoryview(batch)[len(prefix) :]
-        self.base_offset = base_offset
-        self.last_offset = base_offset + header.last_offset_delta
-        self.max_timestamp = header.max_timestamp
-        self.size = header.size
-        self.done = done
-
-
-class Round:
-    """What one trip to the disk takes along, and what it brings back."""
-
-    __slots__ = ("entries", "error", "fatal", "first_offset", "position", "rolled", "segment", "sync")
-
-    def __init__(self, entries: list[Entry], first_offset: int, segment: Segment, sync: bool) -> None:
-        self.entries = entries
-        self.first_offset = first_offset
-        self.segment = segment
-        self.position = segment.size
-        self.sync = sync
-        self.rolled: Segment | None = None
-        self.error: OSError | None = None
-        self.fatal = False
-
-    @property
-    def size(self) -> int:
-        return sum(entry.size for entry in self.entries)
+    def clock_ms(self) -> int: ...
 
 
 class Partition:
@@ -116,6 +92,10 @@ class Partition:
         self.next_offset = self.stored_offset = self.high_watermark = found.next_offset
         self.pending: list[Entry] = []
         self.pending_bytes = 0
+        # Messages that were published in this turn, and have no offset yet.
+        self.open: list[Message] = []
+        self.open_bytes = 0
+        self.listener: Listener | None = None
         self.in_flight: Round | None = None
         self.readers: set[Reader] = set()
         # Why nothing more is taken; `stalled` passes when the disk takes what level `memory` has promised.
@@ -152,10 +132,9 @@ class Partition:
 
         A batch that an idempotent producer sends again gets the offset it had, and waits with the first.
         """
-        if self.failure is not None:
-            raise self.failure
-        if self.stalled is not None:
-            raise self.stalled
+        self._check_writable()
+        if self.open:
+            self.close_batch(now_ms)
         if header.producer_id >= 0 and header.base_sequence >= 0:
             repeated = self.producers.repeated(header)
             if repeated is not None:
@@ -164,15 +143,44 @@ class Partition:
         if self.config.append_time:
             batch = records.stamped(batch, header, now_ms)
             header = records.read_header(batch)
-        base_offset = self.next_offset
-        prefix = records.placed(header, base_offset, LEADER_EPOCH)
-        self.pending.append(Entry(prefix, batch, header, base_offset, done))
-        self.pending_bytes += header.size
-        self.next_offset = base_offset + header.last_offset_delta + 1
+        base_offset = self._place(batch, header, done).base_offset
         if header.producer_id >= 0:
             self.producers.note(header, base_offset, now_ms)
         self.scheduler.schedule(self)
         return base_offset
+
+    def _check_writable(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self.stalled is not None:
+            raise self.stalled
+
+    def publish(self, message: Message) -> None:
+        """Takes one message into the batch of this turn; its publisher is told when it is committed."""
+        self._check_writable()
+        if not self.open:
+            self.scheduler.schedule(self)
+        self.open.append(message)
+        self.open_bytes += len(message.value or b"")
+        if self.open_bytes > OPEN_BYTES_MAX:
+            self.close_batch(self.scheduler.clock_ms())
+
+    def close_batch(self, now_ms: int) -> None:
+        """Makes a batch of what was published, and gives it its offsets."""
+        messages, self.open, self.open_bytes = self.open, [], 0
+        batch = records.batch_of_messages(messages, now_ms)
+        header = records.read_header(batch)
+        entry = self._place(batch, header, lambda error: tell(messages, error))
+        entry.messages = messages
+
+    def _place(self, batch: bytes, header: Header, done: Done | None) -> Entry:
+        base_offset = self.next_offset
+        prefix = records.placed(header, base_offset, LEADER_EPOCH)
+        entry = Entry(prefix, batch, header, base_offset, done)
+        self.pending.append(entry)
+        self.pending_bytes += header.size
+        self.next_offset = base_offset + header.last_offset_delta + 1
+        return entry
 
     def _join(self, last_offset: int, done: Done | None) -> None:
         if done is None:
@@ -312,6 +320,8 @@ class Partition:
             if entry.done is not None:
                 done, entry.done = entry.done, None
                 done(None)
+        if self.listener is not None:
+            self.listener(self, entries)
         if self.readers:
             for reader in tuple(self.readers):
                 reader.wake(self)
@@ -482,8 +492,18 @@ class Partition:
         for entry in pending:
             if entry.done is not None:
                 entry.done(self.failure)
+        opened, self.open = self.open, []
+        tell(opened, self.failure)
         for reader in tuple(self.readers):
             reader.wake(self)
+
+
+def tell(messages: list[Message], error: LogError | None) -> None:
+    """Tells publishers what became of their messages."""
+    for message in messages:
+        publisher = message.publisher
+        if publisher is not None and message.qos:
+            cast(Publisher, publisher).stored(message, error)
 
 
 def unpack(batch: bytes, header: Header) -> list[records.Record]:

@@ -107,6 +107,10 @@ class Decoder:
         self._wanted = 2
         self._fault: ProtocolError | None = None
 
+    def between_packets(self) -> bool:
+        """Whether the next byte begins a packet."""
+        return len(self._held) == 0
+
     def feed(self, data: bytes) -> list[Packet]:
         """The packets that `data`, behind what came before it, makes whole."""
         fault = self._fault

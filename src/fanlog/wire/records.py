@@ -240,12 +240,15 @@ def decode_records(data: bytes, at: int, header: Header) -> list[Record]:
             offset_delta, at = _varint(data, at)
             key, at = _nullable(data, at)
             value, at = _nullable(data, at)
-            header_count, at = _varint(data, at)
             headers: list[tuple[str, bytes | None]] = []
-            for _ in range(header_count):
-                name, at = _nullable(data, at)
-                content, at = _nullable(data, at)
-                headers.append(((name or b"").decode("utf-8", "surrogateescape"), content))
+            if data[at] == 0:
+                at += 1
+            else:
+                header_count, at = _varint(data, at)
+                for _ in range(header_count):
+                    name, at = _nullable(data, at)
+                    content, at = _nullable(data, at)
+                    headers.append(((name or b"").decode("utf-8", "surrogateescape"), content))
             if at != end or end > len(data):
                 raise BatchError("a record does not fill its length")
             timestamp = header.max_timestamp if stamped_by_broker else header.base_timestamp + time_delta
@@ -336,6 +339,112 @@ def batch_of(
         Record(delta, now_ms, key, value, headers) for delta, (key, value, headers) in enumerate(entries)
     ]
     return encode_batch(encode_records(records, 0, now_ms), len(records), len(records) - 1, now_ms, now_ms)
+
+
+def _varint_bytes(value: int) -> int:
+    """How long a length, which is not negative, is as a varint."""
+    if value < 64:
+        return 1
+    if value < 8192:
+        return 2
+    if value < 1048576:
+        return 3
+    return 4 if value < 134217728 else 5
+
+
+def _put_length(out: bytearray, value: int) -> None:
+    """A varint that is not negative; nearly all are short."""
+    if value < 64:
+        out.append(value << 1)
+    elif value < 8192:
+        out.append((value << 1) & 0x7F | 0x80)
+        out.append(value >> 6)
+    else:
+        _put_varint(out, value)
+
+
+class Message:
+    """A record that is published singly: what is stored of it, and what its way through the broker needs."""
+
+    def __init__(
+        self,
+        address: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: bytes,
+        publisher: object = None,
+        qos: int = 1,
+        packet_id: int = 0,
+        retain: bool = False,
+        expires_at_ms: int = 0,
+    ) -> None:
+        self.address = address
+        self.key = key
+        self.value = value
+        # Encoded already: see `encode_headers`.
+        self.headers = headers
+        self.publisher = publisher
+        self.qos = qos
+        self.packet_id = packet_id
+        self.retain = retain
+        # 0 for never.
+        self.expires_at_ms = expires_at_ms
+
+
+def batch_of_messages(published: list[Message], now_ms: int) -> bytes:
+    """An uncompressed batch of messages, all of one moment.
+
+    This runs for every message that is published singly, so it writes each record once, in place.
+    """
+    out = bytearray()
+    delta = 0
+    for message in published:
+        key = message.key
+        value = message.value
+        headers = message.headers
+        size = 2 + _varint_bytes(delta) + len(headers) + 2
+        if key is not None:
+            size += _varint_bytes(len(key)) + len(key) - 1
+        if value is not None:
+            size += _varint_bytes(len(value)) + len(value) - 1
+        _put_length(out, size)
+        # No attributes, and no difference from the batch's time.
+        out += b"\x00\x00"
+        _put_length(out, delta)
+        if key is None:
+            out.append(1)
+        else:
+            _put_length(out, len(key))
+            out += key
+        if value is None:
+            out.append(1)
+        else:
+            _put_length(out, len(value))
+            out += value
+        out += headers
+        delta += 1
+    return encode_batch(bytes(out), delta, delta - 1, now_ms, now_ms)
+
+
+def encode_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes:
+    """Headers as they stand at the end of a record."""
+    out = bytearray()
+    _put_varint(out, len(headers))
+    for name, content in headers:
+        _put_bytes(out, name.encode("utf-8", "surrogateescape"))
+        _put_bytes(out, content)
+    return bytes(out)
+
+
+def decode_headers(data: bytes) -> list[tuple[str, bytes | None]]:
+    """What `encode_headers` made."""
+    count, at = _varint(data, 0)
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, at = _nullable(data, at)
+        content, at = _nullable(data, at)
+        headers.append(((name or b"").decode("utf-8", "surrogateescape"), content))
+    return headers
 
 
 def find_batch(data: bytes, offset: int) -> int:

@@ -8,8 +8,9 @@ import zlib
 from collections.abc import Callable, Iterator
 
 from fanlog.cluster.catalog import Catalog, Topic
+from fanlog.log.entries import Done
 from fanlog.log.errors import LogError
-from fanlog.log.partition import Done, Partition, unpack
+from fanlog.log.partition import Partition, unpack
 from fanlog.state.groups.encoding import Entry
 from fanlog.wire import records
 

@@ -1,0 +1,372 @@
+"""One MQTT client's connection: packets in, answers out.
+
+Packets are handled in the order in which they come. One that has to wait (a topic must be made first) holds
+up those behind it on the same connection and nobody else. Acknowledgements of publishes leave in the order
+of the publishes, [MQTT-4.6.0-2], once the log has them, all of a turn in one write.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
+
+from fanlog.cluster.catalog import CatalogError
+from fanlog.doors.mqtt import subscribing
+from fanlog.doors.mqtt.session import Session
+from fanlog.doors.mqtt.translate import expiry_of, headers_of, plain_headers
+from fanlog.log.commit import now_ms
+from fanlog.log.errors import LogError
+from fanlog.router.addresses import AddressError
+from fanlog.wire import mqtt_tables as mqtt
+from fanlog.wire.mqtt import (
+    PINGRESP_FRAME,
+    Ack,
+    Auth,
+    Connect,
+    Decoder,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    Will,
+    encode_ack,
+    encode_connack,
+    encode_disconnect,
+)
+from fanlog.wire.mqtt_tables import ProtocolError
+from fanlog.wire.records import Message
+
+if TYPE_CHECKING:
+    from fanlog.doors.mqtt.door import MqttDoor
+    from fanlog.router.router import Target
+
+logger = logging.getLogger(__name__)
+
+
+class MqttConnection(asyncio.Protocol):
+    def __init__(self, door: "MqttDoor") -> None:
+        self.door = door
+        self.transport: asyncio.Transport | None = None
+        self.decoder = Decoder(door.limits.mqtt_packet_bytes_max)
+        self.session: Session | None = None
+        self.version = 0
+        self.writable = True
+        self.will: Will | None = None
+        self.keep_alive_s = 0
+        self.active_at = 0.0
+        self._aliases: dict[int, str] = {}
+        # Publishes that wait for the log, in their order, and those of them that it has.
+        self._unstored: deque[Message] = deque()
+        self._stored: dict[Message, int] = {}
+        self._acks: list[bytes] = []
+        self._flushing = False
+        self._waiting: deque[Packet] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    # --- the transport's side ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not subclasses of asyncio's.
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=self.door.limits.mqtt_write_buffer_bytes_max)
+        self.active_at = self.door.loop.time()
+        self.door.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        if self._task is not None:
+            self._task.cancel()
+        self.door.closed(self)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        if self.session is not None:
+            self.session.wake()
+
+    def write(self, data: bytes) -> None:
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def data_received(self, data: bytes) -> None:
+        self.active_at = self.door.loop.time()
+        session = self.session
+        if session is not None and session.shared and not self._waiting and self.decoder.between_packets():
+            matched = session.match_acks(data)
+            if matched == len(data):
+                return
+            data = data[matched:]
+        try:
+            packets = self.decoder.feed(data)
+        except ProtocolError as error:
+            self._handle(error.packets)
+            self.refuse(error.reason_code, error.text)
+            return
+        self._handle(packets)
+
+    def _handle(self, packets: list[Packet]) -> None:
+        if self._waiting:
+            self._waiting.extend(packets)
+            return
+        for number, packet in enumerate(packets):
+            if self.transport is None:
+                return
+            wait = self._dispatch(packet)
+            if wait is not None:
+                self._hold(wait, packets[number + 1 :])
+                return
+
+    def _hold(self, address: str, rest: list[Packet]) -> None:
+        """Waits for the topic of an address; the packets behind wait with it."""
+        assert self.transport is not None
+        self._waiting.extend(rest)
+        self.transport.pause_reading()
+        self._task = self.door.loop.create_task(self._wait(address))
+
+    async def _wait(self, address: str) -> None:
+        packet = self._waiting_packet
+        assert packet is not None
+        try:
+            target = await self.door.router.make_target(address)
+        except (CatalogError, AddressError, OSError) as error:
+            self._not_published(packet, mqtt.TOPIC_NAME_INVALID, str(error))
+        else:
+            self._store(packet, address, target)
+        if self.transport is not None:
+            self.transport.resume_reading()
+            rest = list(self._waiting)
+            self._waiting.clear()
+            self._handle(rest)
+
+    # --- packets ----------------------------------------------------------------------------------------
+
+    def _dispatch(self, packet: Packet) -> str | None:
+        """Handles a packet. Returns an address that has to be made before anything else is done."""
+        if isinstance(packet, Publish):
+            return self._publish(packet)
+        if isinstance(packet, Ack):
+            self._acknowledge(packet)
+        elif isinstance(packet, Pingreq):
+            self.write(PINGRESP_FRAME)
+        elif isinstance(packet, Connect):
+            self._connect(packet)
+        elif isinstance(packet, Subscribe):
+            subscribing.subscribe(self, packet)
+        elif isinstance(packet, Unsubscribe):
+            subscribing.unsubscribe(self, packet)
+        elif isinstance(packet, Disconnect):
+            self._disconnect(packet)
+        elif isinstance(packet, Auth):
+            self.refuse(mqtt.BAD_AUTHENTICATION_METHOD, "there is no such method of authentication")
+        return None
+
+    def _connect(self, packet: Connect) -> None:
+        if self.session is not None:
+            # [MQTT-3.1.0-2]
+            self.refuse(mqtt.PROTOCOL_FAULT, "a second CONNECT")
+            return
+        self.version = packet.version
+        if packet.properties.get(mqtt.AUTHENTICATION_METHOD) is not None:
+            self.refuse(mqtt.BAD_AUTHENTICATION_METHOD, "there is no such method of authentication")
+            return
+        if not packet.client_id and self.version < mqtt.V5 and not packet.clean_start:
+            # [MQTT-3.1.3-8] of 3.1.1
+            self.refuse(
+                mqtt.CLIENT_IDENTIFIER_NOT_VALID, "a session that is to last needs a client identifier"
+            )
+            return
+        self.will = packet.will
+        self.keep_alive_s = packet.keep_alive_s
+        client_id = packet.client_id or self.door.new_client_id()
+        session, present = self.door.take_session(self, client_id, packet)
+        self.session = session
+        session.window = packet.properties.get(mqtt.RECEIVE_MAXIMUM, self.door.limits.mqtt_in_flight_max)
+        session.window = min(session.window, self.door.limits.mqtt_in_flight_max)
+        session.packet_bytes_max = packet.properties.get(mqtt.MAXIMUM_PACKET_SIZE, 1 << 28)
+        properties: dict[int, Any] = {}
+        if self.version == mqtt.V5:
+            properties = self.door.offer(packet, client_id)
+        self.write(encode_connack(self.version, present, 0, properties or None))
+        session.attach(self)
+        if present:
+            session.resume()
+
+    def _publish(self, packet: Publish) -> str | None:
+        address = packet.topic
+        if packet.properties is not None and mqtt.TOPIC_ALIAS in packet.properties:
+            resolved = self._resolve_alias(packet)
+            if resolved is None:
+                return None
+            address = packet.topic = resolved
+        if packet.qos == 2:
+            assert self.session is not None
+            if packet.packet_id in self.session.received:
+                # [MQTT-4.3.3-10]: it was stored already, and is answered again.
+                self._answer(encode_ack(mqtt.PUBREC, packet.packet_id, self.version))
+                return None
+            if any(message.packet_id == packet.packet_id for message in self._unstored):
+                return None
+        if address.startswith("$"):
+            self._not_published(
+                packet, mqtt.TOPIC_NAME_INVALID, "addresses that begin with $ are the broker's"
+            )
+            return None
+        target = self.door.router.target(address)
+        if target is None:
+            self._waiting_packet = packet
+            return address
+        self._store(packet, address, target)
+        return None
+
+    _waiting_packet: Publish | None = None
+
+    def _resolve_alias(self, packet: Publish) -> str | None:
+        assert packet.properties is not None
+        alias = packet.properties.pop(mqtt.TOPIC_ALIAS)
+        if not 1 <= alias <= self.door.limits.mqtt_topic_aliases_max:
+            self.refuse(
+                mqtt.TOPIC_ALIAS_INVALID,
+                f"topic aliases go from 1 to {self.door.limits.mqtt_topic_aliases_max}",
+            )
+            return None
+        if packet.topic:
+            self._aliases[alias] = packet.topic
+        elif alias not in self._aliases:
+            self.refuse(mqtt.PROTOCOL_FAULT, f"nothing is known by the topic alias {alias}")
+            return None
+        return self._aliases[alias]
+
+    def _store(self, packet: Publish, address: str, target: "Target") -> None:
+        now = 0
+        expires = 0
+        if packet.properties:
+            now = now_ms()
+            expires = expiry_of(packet, now)
+            headers = headers_of(packet, expires)
+        else:
+            headers = plain_headers(packet.qos, packet.retain)
+        message = Message(
+            address,
+            target.key,
+            packet.payload,
+            headers,
+            self,
+            packet.qos,
+            packet.packet_id,
+            packet.retain,
+            expires,
+        )
+        if packet.qos:
+            self._unstored.append(message)
+        if packet.retain:
+            self.door.retained.put(message)
+        try:
+            target.partition.publish(message)
+        except LogError as error:
+            self.stored(message, error)
+        self.door.received += 1
+
+    def stored(self, message: Message, error: LogError | None) -> None:
+        """The log has a message of ours, or will not have it."""
+        if not message.qos:
+            return
+        code = 0 if error is None else mqtt.UNSPECIFIED_ERROR
+        unstored = self._unstored
+        if unstored and unstored[0] is message and not self._stored:
+            unstored.popleft()
+            self._acknowledge_publish(message, code)
+            return
+        self._stored[message] = code
+        while unstored and unstored[0] in self._stored:
+            first = unstored.popleft()
+            self._acknowledge_publish(first, self._stored.pop(first))
+
+    def _acknowledge_publish(self, message: Message, code: int) -> None:
+        if code and self.version < mqtt.V5:
+            # 3.1.1 cannot say no: a client that is cut off sends again later.
+            self.close()
+            return
+        if message.qos == 2 and not code and self.session is not None:
+            self.session.received.add(message.packet_id)
+        kind = mqtt.PUBACK if message.qos == 1 else mqtt.PUBREC
+        self._answer(encode_ack(kind, message.packet_id, self.version, code))
+
+    def _not_published(self, packet: Publish, code: int, text: str) -> None:
+        if packet.qos == 0 or self.version < mqtt.V5:
+            if self.version < mqtt.V5 and packet.qos:
+                self.close()
+            return
+        kind = mqtt.PUBACK if packet.qos == 1 else mqtt.PUBREC
+        self._answer(encode_ack(kind, packet.packet_id, self.version, code, {mqtt.REASON_STRING: text}))
+
+    def _answer(self, frame: bytes) -> None:
+        """Sends an acknowledgement with all others of this turn."""
+        self._acks.append(frame)
+        if not self._flushing:
+            self._flushing = True
+            self.door.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        acks, self._acks = self._acks, []
+        self.write(b"".join(acks))
+
+    def _acknowledge(self, packet: Ack) -> None:
+        session = self.session
+        assert session is not None
+        if packet.kind == mqtt.PUBREL:
+            known = packet.packet_id in session.received
+            session.received.discard(packet.packet_id)
+            code = 0 if known else mqtt.PACKET_IDENTIFIER_NOT_FOUND
+            self._answer(encode_ack(mqtt.PUBCOMP, packet.packet_id, self.version, code))
+        elif packet.kind == mqtt.PUBREC:
+            flight = session.flights.get(packet.packet_id)
+            if flight is not None and packet.reason_code < 0x80:
+                flight.released = True
+                self._answer(encode_ack(mqtt.PUBREL, packet.packet_id, self.version))
+            elif flight is not None:
+                session.acknowledged(packet.packet_id)
+            else:
+                code = mqtt.PACKET_IDENTIFIER_NOT_FOUND
+                self._answer(encode_ack(mqtt.PUBREL, packet.packet_id, self.version, code))
+        else:
+            session.acknowledged(packet.packet_id)
+
+    def _disconnect(self, packet: Disconnect) -> None:
+        assert self.session is not None
+        if packet.reason_code != mqtt.DISCONNECT_WITH_WILL:
+            # [MQTT-3.14.4-3]
+            self.will = None
+        expiry = packet.properties.get(mqtt.SESSION_EXPIRY_INTERVAL)
+        if expiry is not None:
+            if expiry and not self.session.expiry_s:
+                # [MQTT-3.14.2.2.2]
+                self.refuse(
+                    mqtt.PROTOCOL_FAULT, "a session that was to end with its connection cannot be kept"
+                )
+                return
+            self.session.expiry_s = expiry
+        self.close()
+
+    # --- the end ----------------------------------------------------------------------------------------
+
+    def refuse(self, code: int, text: str) -> None:
+        """Tells the client why, in its version's words, and closes."""
+        logger.info("mqtt: %s is cut off: %s", self.session.client_id if self.session else "a client", text)
+        if self.session is None:
+            version = self.version or self.decoder.version or mqtt.V311
+            if version < mqtt.V5:
+                self.write(encode_connack(version, False, mqtt.RETURN_CODES.get(code, 5)))
+            else:
+                self.write(encode_connack(version, False, code, {mqtt.REASON_STRING: text}))
+        elif self.version == mqtt.V5:
+            self.write(encode_disconnect(self.version, code, {mqtt.REASON_STRING: text}))
+        self.close()
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()

@@ -1,0 +1,199 @@
+"""The MQTT door: listens, keeps the sessions, and ends what is over."""
+
+import asyncio
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from fanlog.doors.mqtt.connection import MqttConnection
+from fanlog.doors.mqtt.session import NEVER, Session
+from fanlog.doors.mqtt.translate import expiry_of, headers_of
+from fanlog.log.commit import now_ms
+from fanlog.log.errors import LogError
+from fanlog.wire import mqtt_tables as mqtt
+from fanlog.wire.mqtt import Connect, Will
+from fanlog.wire.records import Message
+
+if TYPE_CHECKING:
+    from fanlog.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+_SWEEP_SECONDS = 0.5
+# Time for a CONNECT to arrive.
+_CONNECT_SECONDS = 10.0
+
+
+class MqttDoor:
+    def __init__(self, broker: "Broker") -> None:
+        self.broker = broker
+        self.router = broker.router
+        self.retained = broker.retained
+        self.limits = broker.settings.limits
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[MqttConnection] = set()
+        self.sessions: dict[str, Session] = {}
+        self.received = 0
+        self.host = ""
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._expiring: dict[str, asyncio.TimerHandle] = {}
+        self._wills: dict[str, tuple[asyncio.TimerHandle, Will]] = {}
+
+    async def listen(self, host: str, port: int) -> None:
+        self._server = await self.loop.create_server(lambda: MqttConnection(self), host, port, backlog=4096)
+        self.host, self.port = self._server.sockets[0].getsockname()[:2]
+        self._sweep()
+
+    # --- connections ------------------------------------------------------------------------------------
+
+    def opened(self, connection: MqttConnection) -> None:
+        self.connections.add(connection)
+        if len(self.connections) > self.limits.connections_max:
+            connection.close()
+
+    def closed(self, connection: MqttConnection) -> None:
+        self.connections.discard(connection)
+        session = connection.session
+        if session is None or session.connection is not connection:
+            return
+        session.detach()
+        self._lay_will(connection, session)
+        if session.expiry_s == 0:
+            self._end(session)
+        elif session.expiry_s != NEVER:
+            seconds = min(session.expiry_s, self.limits.session_expiry_s_max)
+            self._expiring[session.client_id] = self.loop.call_later(seconds, self._end, session)
+
+    def new_client_id(self) -> str:
+        return f"auto-{uuid.uuid4().hex}"
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        for connection in tuple(self.connections):
+            if connection.session is None:
+                if now - connection.active_at > _CONNECT_SECONDS:
+                    connection.close()
+            elif connection.keep_alive_s and now - connection.active_at > connection.keep_alive_s * 1.5:
+                # [MQTT-3.1.2-22]
+                connection.refuse(mqtt.KEEP_ALIVE_TIMEOUT, "nothing was heard for one and a half keep alives")
+        self._sweeper = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    # --- sessions ---------------------------------------------------------------------------------------
+
+    def take_session(
+        self, connection: MqttConnection, client_id: str, packet: Connect
+    ) -> tuple[Session, bool]:
+        """The session for a CONNECT, and whether it was there before."""
+        session = self.sessions.get(client_id)
+        if session is not None and session.connection is not None:
+            # [MQTT-3.1.4-3]
+            old = session.connection
+            old.refuse(mqtt.SESSION_TAKEN_OVER, "another connection has taken the session")
+            session.detach()
+            self._lay_will(old, session)
+            if session.expiry_s == 0:
+                self._end(session)
+                session = None
+        expiring = self._expiring.pop(client_id, None)
+        if expiring is not None:
+            expiring.cancel()
+        if session is not None and packet.clean_start:
+            # [MQTT-3.1.2-4]
+            self._end(session)
+            session = None
+        will = self._wills.pop(client_id, None)
+        if will is not None:
+            will[0].cancel()
+        present = session is not None
+        if session is None:
+            session = self.sessions[client_id] = Session(self.router, client_id)
+        session.expiry_s = self._expiry(packet)
+        return session, present
+
+    def _expiry(self, packet: Connect) -> int:
+        if packet.version < mqtt.V5:
+            return 0 if packet.clean_start else NEVER
+        return int(packet.properties.get(mqtt.SESSION_EXPIRY_INTERVAL, 0))
+
+    def offer(self, packet: Connect, client_id: str) -> dict[int, Any]:
+        """What an MQTT 5 client is told of this broker."""
+        offered: dict[int, Any] = {
+            mqtt.TOPIC_ALIAS_MAXIMUM: self.limits.mqtt_topic_aliases_max,
+            mqtt.MAXIMUM_PACKET_SIZE: self.limits.mqtt_packet_bytes_max,
+            mqtt.SHARED_SUBSCRIPTION_AVAILABLE: 0,
+        }
+        if not packet.client_id:
+            offered[mqtt.ASSIGNED_CLIENT_IDENTIFIER] = client_id
+        return offered
+
+    def _end(self, session: Session) -> None:
+        self._expiring.pop(session.client_id, None)
+        if self.sessions.get(session.client_id) is session:
+            del self.sessions[session.client_id]
+        session.end()
+        will = self._wills.pop(session.client_id, None)
+        if will is not None:
+            # [MQTT-3.1.3-9]: with the end of the session at the latest.
+            will[0].cancel()
+            self._publish_will(will[1])
+
+    # --- wills ------------------------------------------------------------------------------------------
+
+    def _lay_will(self, connection: MqttConnection, session: Session) -> None:
+        will, connection.will = connection.will, None
+        if will is None:
+            return
+        delay = int(will.properties.get(mqtt.WILL_DELAY_INTERVAL, 0))
+        if not delay or not session.expiry_s:
+            self._publish_will(will)
+            return
+
+        def publish() -> None:
+            self._wills.pop(session.client_id, None)
+            self._publish_will(will)
+
+        self._wills[session.client_id] = (self.loop.call_later(delay, publish), will)
+
+    def _publish_will(self, will: Will) -> None:
+        self.loop.create_task(self._publish(will))
+
+    async def _publish(self, will: Will) -> None:
+        now = now_ms()
+        try:
+            target = await self.router.make_target(will.topic)
+            expires = expiry_of(will, now)
+            message = Message(
+                will.topic,
+                target.key,
+                will.payload,
+                headers_of(will, expires),
+                None,
+                will.qos,
+                0,
+                will.retain,
+                expires,
+            )
+            if will.retain:
+                self.retained.put(message)
+            target.partition.publish(message)
+        except (LogError, ValueError) as error:
+            logger.error("mqtt: a will could not be published: %s", error)
+
+    # --- the end ----------------------------------------------------------------------------------------
+
+    def stop_listening(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self) -> None:
+        self.stop_listening()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in tuple(self.connections):
+            connection.will = None
+            if connection.session is not None:
+                connection.refuse(mqtt.SERVER_SHUTTING_DOWN, "the broker is stopping")
+            else:
+                connection.close()

@@ -1,0 +1,90 @@
+"""Channels: all the live subscribers of one filter, and what goes out to them.
+
+A run is what one commit of one partition brought to one channel. Members of a channel whose frames look
+alike (same protocol, same quality of service, same options) share a variant: its frames are encoded once
+for the run, and each member is handed the same bytes. A member that cannot take them (its transport is
+full, or its window is) leaves the channel in that moment and reads on from the log by itself, from the first
+offset it did not get; see `cursor`.
+"""
+
+from typing import TYPE_CHECKING, Protocol
+
+from fanlog.wire.records import Message
+
+if TYPE_CHECKING:
+    from fanlog.log.partition import Partition
+
+
+class Run:
+    """Messages of one partition, in the order of their offsets, for one channel."""
+
+    __slots__ = ("acks", "end", "first", "messages", "offsets", "partition", "timestamp")
+
+    def __init__(self, partition: "Partition", first: int, end: int, timestamp: int) -> None:
+        self.partition = partition
+        # What the commit covers, whether or not it was for this channel.
+        self.first = first
+        self.end = end
+        self.timestamp = timestamp
+        self.messages: list[Message] = []
+        self.offsets: list[int] = []
+        # Kept here by a protocol whose subscribers will all acknowledge in the same words.
+        self.acks: object = None
+
+
+class Variant(Protocol):
+    """How the frames of some members look. Two that are equal make the same bytes."""
+
+    def encode(self, run: Run) -> bytes: ...
+
+
+class Member(Protocol):
+    """One subscription of one session."""
+
+    @property
+    def variant(self) -> Variant: ...
+
+    def push(self, frames: bytes, run: Run) -> bool:
+        """Takes the frames of a run; False if that is not possible now."""
+        ...
+
+    def fall_behind(self, run: Run) -> None:
+        """It has left the channel, and has everything before `run`."""
+        ...
+
+
+class Channel:
+    __slots__ = ("filter", "groups")
+
+    def __init__(self, filter: str) -> None:
+        self.filter = filter
+        self.groups: dict[Variant, dict[Member, None]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(members) for members in self.groups.values())
+
+    def join(self, member: Member) -> None:
+        self.groups.setdefault(member.variant, {})[member] = None
+
+    def leave(self, member: Member) -> None:
+        members = self.groups.get(member.variant)
+        if members is not None:
+            members.pop(member, None)
+            if not members:
+                del self.groups[member.variant]
+
+    def deliver(self, run: Run) -> int:
+        """Hands a run to every member; returns how many messages went out."""
+        sent = 0
+        behind: list[Member] = []
+        for variant, members in self.groups.items():
+            frames = variant.encode(run)
+            for member in members:
+                if member.push(frames, run):
+                    sent += len(run.messages)
+                else:
+                    behind.append(member)
+        for member in behind:
+            self.leave(member)
+            member.fall_behind(run)
+        return sent
