@@ -139,6 +139,11 @@ def test_compaction_that_is_interrupted_keeps_the_newest_record_of_every_key(
     try:
         settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
         load.create_topic(broker.kafka, "keyed", PARTITIONS, **settings)
+        # Keys that are set once, and from then on live in compacted segments only.
+        settled = Publisher(broker.kafka, "keyed", "settled", idempotent=True)
+        for number in range(300):
+            settled.publish(key=f"settled-{number}".encode())
+        settled.finish()
         publisher = Publisher(broker.kafka, "keyed", "steady", idempotent=True)
         publisher.start()
         for turn in range(7):
@@ -157,6 +162,7 @@ def test_compaction_that_is_interrupted_keeps_the_newest_record_of_every_key(
         found = load.read_all(broker.kafka, "keyed", range(PARTITIONS))
         assert len(found) < publisher.sent, "nothing was compacted"
         load.check_newest_of_every_key_is_there(publisher, found)
+        load.check_acknowledged_are_there(settled, found)
         load.check_in_order_and_once(publisher, found)
     finally:
         broker.close()

@@ -10,6 +10,7 @@ from fanlog.log.disk import Disk
 from fanlog.log.errors import Closed, OffsetOutOfRange, OutOfOrderSequence, StaleEpoch, StorageError
 from fanlog.log.partition import Partition
 from fanlog.testing import FaultyDisk
+from fanlog.wire import records
 from log.bench import all_records, bench_at
 from support.loop import in_loop
 
@@ -210,6 +211,27 @@ async def test_segments_follow_each_other_without_a_seam(tmp_path: Path) -> None
         assert values(partition) == [b"%03d" % number * 30 for number in range(60)]
         for offset in range(60):
             assert all_records(partition, start=offset)[0].offset == offset
+
+
+@in_loop
+async def test_a_reader_gets_whole_batches_and_no_more_than_it_asked_for(tmp_path: Path) -> None:
+    async with bench_at(tmp_path) as bench:
+        partition = bench.open()
+        for number in range(300):
+            await bench.append(partition, b"x" * (number % 97))
+        for bytes_max in (1, 200, 1000, 5000, 20_000, 1 << 20):
+            for offset in range(0, 300, 7):
+                data = bytes(partition.read(offset, bytes_max))
+                first = records.read_header(data)
+                assert first.base_offset == offset
+                assert len(data) <= max(bytes_max, first.size)
+                assert records.last_boundary(data, 0, len(data)) == len(data)
+                left = partition.active.size - partition.active.index.position_of(offset)
+                following = (
+                    records.read_header(bytes(partition.read(offset + 1, 1))) if offset < 299 else None
+                )
+                if following is not None and following.size + first.size <= bytes_max <= left:
+                    assert len(data) > first.size
 
 
 @in_loop

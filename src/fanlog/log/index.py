@@ -53,6 +53,11 @@ class Index:
         found = bisect_right(self.offsets, offset) - 1
         return self.positions[found] if found >= 0 else 0
 
+    def position_before(self, position: int) -> int:
+        """The last place that is known to be a batch's, at `position` or before."""
+        found = bisect_right(self.positions, position) - 1
+        return self.positions[found] if found >= 0 else 0
+
     def position_at(self, timestamp: int) -> int:
         """Where to begin looking for the first record of `timestamp` or later."""
         found = bisect_left(self.times, timestamp) - 1

@@ -350,7 +350,7 @@ class Partition:
     def read(self, offset: int, bytes_max: int, wait: bool = False) -> Part:
         """Committed batches from the one that holds `offset` on; empty at the end of the log.
 
-        At least one whole batch, however large; the last one may be cut short by `bytes_max`.
+        At least one batch, however large; more as far as they fit into `bytes_max`, all of them whole.
         Raises WouldBlock if the disk would have to be waited for and `wait` is not set.
         """
         if self.closed:

@@ -91,8 +91,13 @@ class Segment:
                 continue
             size = int.from_bytes(data[found + 8 : found + 12], "big") + records.OVERHEAD_BYTES
             if found + size > len(data):
-                data, found = self.pread(max(size, bytes_max), at + found, wait), 0
-            return memoryview(data)[found : found + max(size, bytes_max)]
+                data, at, found = self.pread(max(size, bytes_max), at + found, wait), at + found, 0
+            end = min(found + max(size, bytes_max), len(data))
+            if at + end < self.size:
+                # A batch that is cut short is of no use to the reader, who would ask for it again.
+                known = max(self.index.position_before(at + end) - at, found)
+                end = records.last_boundary(data, known, end)
+            return memoryview(data)[found:end]
         return None
 
     def _next_batch(self, data: bytes, at: int) -> int:

@@ -461,3 +461,13 @@ def find_batch(data: bytes, offset: int) -> int:
             return at
         at += int.from_bytes(data[at + 8 : at + 12], "big") + OVERHEAD_BYTES
     return -1
+
+
+def last_boundary(data: bytes, at: int, end: int) -> int:
+    """Where the last batch that ends at `end` or before does so, beginning with the batch at `at`."""
+    while at + OVERHEAD_BYTES <= len(data):
+        following = at + int.from_bytes(data[at + 8 : at + 12], "big") + OVERHEAD_BYTES
+        if following > end:
+            break
+        at = following
+    return at
