@@ -32,6 +32,7 @@ class RunningBroker:
         self.broker = broker
         self.loop = loop
         self.kafka = _joined(broker, "kafka")
+        self.mqtt = _joined(broker, "mqtt")
         self.http = _joined(broker, "http")
 
 
@@ -47,7 +48,8 @@ def running_broker(
     """Runs a broker for the length of a block. Settings by their names: `topics_durability="os"`."""
     names = {"_".join(name.path): name.key for name in config.names()}
     with tempfile.TemporaryDirectory() as scratch:
-        flags = {"kafka": "127.0.0.1:0", "http": "127.0.0.1:0", "data": data or Path(scratch)}
+        flags: dict[str, object] = {door: "127.0.0.1:0" for door in ("kafka", "mqtt", "http")}
+        flags |= {"data": data or Path(scratch)}
         flags |= {names[name]: value for name, value in settings.items()}
         started = Handover()
         thread = threading.Thread(target=_run, args=(config.load(flags, environment={}), disk, started))
