@@ -141,6 +141,8 @@ async def serve(settings: Settings) -> int:
             logger.warning(
                 "the %s door does not exist yet; nothing listens at %s", name, getattr(settings, name)
             )
+    if settings.shards > 1:
+        logger.warning("several shards do not exist yet; this is one broker")
     listening = " ".join(f"{name}={_shown(*address)}" for name, address in broker.addresses.items())
     print(f"ready {listening}", flush=True)
     _tune_collector()

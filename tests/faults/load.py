@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -37,7 +37,24 @@ def create_topic(bootstrap: str, topic: str, partitions: int, **config: str) -> 
         future.result(10)
 
 
-class Publisher(threading.Thread):
+class Client(threading.Thread):
+    """A thread that ends with its test, also when that fails: one left behind can abort the whole run."""
+
+    living: ClassVar[set["Client"]] = set()
+
+    def __init__(self, name: str) -> None:
+        super().__init__(daemon=True, name=name)
+        self._ended = threading.Event()
+        self.living.add(self)
+
+    def end(self) -> None:
+        self._ended.set()
+        if self.is_alive():
+            self.join(10)
+        self.living.discard(self)
+
+
+class Publisher(Client):
     """Publishes records `NAME NUMBER PADDING` until told to stop."""
 
     def __init__(
@@ -50,7 +67,7 @@ class Publisher(threading.Thread):
         on_the_way_max: int = 300,
         **config: Any,
     ) -> None:
-        super().__init__(daemon=True, name=name)
+        super().__init__(name)
         self.topic = topic
         self.idempotent = idempotent
         self.sent = 0
@@ -59,7 +76,6 @@ class Publisher(threading.Thread):
         self.keys: dict[int, bytes] = {}
         self.fault: BaseException | None = None
         self._on_the_way_max = on_the_way_max
-        self._ended = threading.Event()
         self._chance = random.Random(name)
         self._producer = Producer(
             {
@@ -103,9 +119,7 @@ class Publisher(threading.Thread):
 
     def finish(self, seconds: float = 60.0) -> None:
         """No more records; returns when all those that are on the way have their answer."""
-        self._ended.set()
-        if self.is_alive():
-            self.join(10)
+        self.end()
         if self.fault:
             raise self.fault
         assert self._producer.flush(seconds) == 0, f"{self.name}: no answer within {seconds} s"
@@ -173,14 +187,13 @@ def read_all(bootstrap: str, topic: str, partitions: Iterable[int], seconds: flo
 _AWAY = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
 
 
-class Watcher(threading.Thread):
+class Watcher(Client):
     """Reads along while brokers come and go. What it has seen must not vanish."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        super().__init__(daemon=True)
+        super().__init__("watcher")
         self.seen: Found = {}
         self.faults: list[str] = []
-        self._ended = threading.Event()
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -204,8 +217,7 @@ class Watcher(threading.Thread):
                     self.faults.append(str(error))
 
     def finish(self) -> None:
-        self._ended.set()
-        self.join(10)
+        self.end()
         self._consumer.close()
 
 

@@ -148,8 +148,10 @@ def test_compaction_that_is_interrupted_keeps_the_newest_record_of_every_key(
         publisher.start()
         for turn in range(7):
             publisher.wait_for_more(500)
-            wait_for("a compaction to begin", lambda: children(broker.pid))
-            time.sleep(chance.uniform(0, 0.5))  # the random moment
+            (worker, *_) = wait_for("a compaction to begin", lambda: children(broker.pid))
+            if turn % 2:
+                wait_for("it to end", lambda worker=worker: worker not in children(broker.pid))
+            time.sleep(chance.uniform(0, 0.3))  # the random moment
             if power_is_lost:
                 kill_with_children(broker)
                 disk.lose_power(SEED * 1000 + turn)

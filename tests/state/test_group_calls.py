@@ -165,4 +165,4 @@ def test_refusals_can_be_said_in_every_version(connection: Connection) -> None:
     if connection.version_of(FIND) >= 1:
         found = connection.ask(FIND, key="t", coordinator_keys=["t"], key_type=1)
         found = found.coordinators[0] if connection.version_of(FIND) >= 4 else found
-        assert found.error_code == ErrorCode.invalid_request
+        assert found.error_code == ErrorCode.transactional_id_authorization_failed

@@ -1,7 +1,7 @@
 """FindCoordinator: which broker keeps a group.
 
 Version 1 added the type of the key, 4 several keys at once (KIP-699). This broker keeps every group itself.
-Transactions (key type 1) are not there yet.
+Transactions (key type 1) are not there yet; the code says so in a way that clients do not try again for ever.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ def _find(context: Context, key: str, key_type: int) -> Answer:
     if key_type != _GROUP:
         return {
             "key": key,
-            "error_code": int(ErrorCode.invalid_request),
+            "error_code": int(ErrorCode.transactional_id_authorization_failed),
             "error_message": "this broker coordinates groups; it has no transactions yet",
             "node_id": -1,
             "host": "",
