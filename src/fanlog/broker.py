@@ -50,7 +50,7 @@ class Broker:
         self.groups = Groups(self.catalog, self.committer, settings, now_ms)
         self.upkeep = Upkeep(self.catalog.partitions, self.committer, settings.log, self.groups.expire)
         self.router = Router(self.catalog, Addresses(parse_routes(settings.topics.routes)))
-        self.retained = Retained(self.catalog)
+        self.retained = Retained(self.catalog, now_ms)
         self.kafka = KafkaDoor(self)
         self.mqtt = MqttDoor(self)
         self.http = HttpDoor(self)

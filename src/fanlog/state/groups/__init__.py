@@ -1,7 +1,7 @@
 """Consumer groups: who reads which partitions, and how far they have come.
 
 `machine` decides, `coordinator` does: it performs what the machine asks for, keeps groups and offsets in the
-internal topic (`journal`, `encoding`), and watches the time (`deadlines`).
+internal topic (`encoding`), and watches the time (`deadlines`).
 """
 
 from fanlog.state.groups.coordinator import Description, Groups

@@ -22,7 +22,6 @@ from fanlog.log.errors import LogError
 from fanlog.state.groups import encoding, subscription
 from fanlog.state.groups.deadlines import Deadlines
 from fanlog.state.groups.encoding import Committed, GroupKey, KeptGroup
-from fanlog.state.groups.journal import Journal
 from fanlog.state.groups.machine import Group
 from fanlog.state.groups.model import (
     Answer,
@@ -50,10 +49,13 @@ from fanlog.state.groups.model import (
     Synced,
 )
 from fanlog.state.groups.offsets import Offsets, Place
+from fanlog.state.journal import Entry, Journal
+from fanlog.wire.records import Record
 
 logger = logging.getLogger(__name__)
 
 OK = ErrorCode.none
+TOPIC = "__groups"
 METADATA_BYTES_MAX = 4096
 
 
@@ -82,7 +84,7 @@ class Groups:
             self.settings.members_max,
         )
         self.loop = committer.loop
-        self.journal = Journal(catalog, self.settings.partitions, clock_ms)
+        self.journal = Journal(catalog, TOPIC, self.settings.partitions, clock_ms)
         self.offsets = Offsets(self.journal)
         self._groups: dict[str, Group] = {}
         # Since when a group has had no members.
@@ -95,8 +97,9 @@ class Groups:
         await self.journal.open()
         found: dict[str, KeptGroup] = {}
 
-        def apply(raw_key: bytes | None, raw: bytes | None) -> None:
-            key = encoding.read_key(raw_key)
+        def apply(record: Record) -> None:
+            raw = record.value
+            key = encoding.read_key(record.key)
             if isinstance(key, GroupKey):
                 group = encoding.read_group(raw)
                 found.pop(key.group, None)
@@ -304,7 +307,7 @@ class Groups:
                     self._drop(group)
             settled(error)
 
-        also: list[encoding.Entry] = [(encoding.key(GroupKey(id)), None)] if whole else []
+        also: list[Entry] = [(encoding.key(GroupKey(id)), None)] if whole else []
         self.offsets.remove(id, places, also, done)
 
     def expire(self, now_ms: int) -> None:

@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 
 VERSION: Final = b"\x01"
 
-Entry = tuple[bytes, bytes | None]
-
 
 class GroupKey(msgspec.Struct, frozen=True, array_like=True, tag=0):
     group: str

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from fanlog.log.errors import LogError
-from fanlog.state.groups.encoding import Committed, Entry, OffsetKey, key, value
-from fanlog.state.groups.journal import Journal
+from fanlog.state.groups.encoding import Committed, OffsetKey, key, value
+from fanlog.state.journal import Entry, Journal
 
 # Topic and partition.
 Place = tuple[str, int]
