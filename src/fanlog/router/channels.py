@@ -7,6 +7,7 @@ full, or its window is) leaves the channel in that moment and reads on from the 
 offset it did not get; see `cursor`.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from fanlog.wire.records import Message
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class Run:
     """Messages of one partition, in the order of their offsets, for one channel."""
 
-    __slots__ = ("acks", "end", "first", "messages", "offsets", "partition", "timestamp")
+    __slots__ = ("acks", "end", "first", "messages", "offsets", "partition", "sent_bytes", "timestamp")
 
     def __init__(self, partition: "Partition", first: int, end: int, timestamp: int) -> None:
         self.partition = partition
@@ -30,6 +31,26 @@ class Run:
         self.offsets: list[int] = []
         # Kept here by a protocol whose subscribers will all acknowledge in the same words.
         self.acks: object = None
+        self.sent_bytes = 0
+
+    def value_bytes(self) -> int:
+        return sum([len(message.value or b"") for message in self.messages])
+
+
+class Outlet(Protocol):
+    """Where runs go: a channel, of this kind or of a door's own."""
+
+    def deliver(self, run: Run) -> int:
+        """Hands a run to whoever wants it; returns how many messages went out."""
+        ...
+
+
+class ChannelSet(Protocol):
+    """Channels by a kind of pattern."""
+
+    def __len__(self) -> int: ...
+
+    def match(self, address: str) -> Sequence[Outlet]: ...
 
 
 class Variant(Protocol):
@@ -50,6 +71,10 @@ class Member(Protocol):
 
     def fall_behind(self, run: Run) -> None:
         """It has left the channel, and has everything before `run`."""
+        ...
+
+    def announce(self, messages: list[Message]) -> None:
+        """Takes messages that are in no log, or misses them."""
         ...
 
 
@@ -79,12 +104,20 @@ class Channel:
         behind: list[Member] = []
         for variant, members in self.groups.items():
             frames = variant.encode(run)
+            missed = len(behind)
             for member in members:
-                if member.push(frames, run):
-                    sent += len(run.messages)
-                else:
+                if not member.push(frames, run):
                     behind.append(member)
+            taken = len(members) - (len(behind) - missed)
+            sent += taken * len(run.messages)
+            # Frames of a member's own are about as long as the values in them.
+            run.sent_bytes += taken * (len(frames) or run.value_bytes())
         for member in behind:
             self.leave(member)
             member.fall_behind(run)
         return sent
+
+    def announce(self, messages: list[Message]) -> None:
+        for members in tuple(self.groups.values()):
+            for member in tuple(members):
+                member.announce(messages)

@@ -158,6 +158,7 @@ class Pump:
         cursor.positions[partition] = run.end = position
         if run.messages:
             cursor.follower.give(run)
+            self.router.caught_up_by(run)
 
 
 def pattern_of(filter: str) -> re.Pattern[str]:

@@ -2,18 +2,22 @@
 
 `target` finds the partition for an address, and remembers it. When a partition commits, `committed` sorts the
 new messages by the channels that asked for them and hands each channel its run, all in the same turn of
-the loop: whoever is in sync has everything below `delivered` of a partition, and nothing above.
+the loop: whoever is in sync has everything below `delivered` of a partition, and nothing above. A door
+whose patterns are not filters with `+` and `#` adds a set of channels of its own to `sets`; a message is
+unpacked once for all of them.
+
+What went by is counted per commit, never per message.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from fanlog.cluster.catalog import Catalog, Topic
 from fanlog.log.entries import Entry
 from fanlog.log.partition import Partition, unpack
 from fanlog.router.addresses import Addresses
-from fanlog.router.channels import Channel, Member, Run
+from fanlog.router.channels import Channel, ChannelSet, Member, Outlet, Run
 from fanlog.router.cursor import Pump
 from fanlog.router.headers import message_of
 from fanlog.router.trie import Trie
@@ -36,13 +40,26 @@ class Target:
         self.key = key
 
 
+class Traffic:
+    """What was stored in a topic since the start, and how often it was sent to subscribers."""
+
+    __slots__ = ("sent", "stored")
+
+    def __init__(self) -> None:
+        self.stored = 0
+        self.sent = 0
+
+
 class Router:
     def __init__(self, catalog: Catalog, addresses: Addresses) -> None:
         self.catalog = catalog
         self.addresses = addresses
         self.channels: Trie[Channel] = Trie()
+        self.sets: list[ChannelSet] = [self.channels]
         self.pump = Pump(self)
         self.sent = 0
+        self.sent_bytes = 0
+        self.traffic: dict[str, Traffic] = {}
         self._targets: dict[str, Target] = {}
         # Below this offset of a partition everything was handed to the channels.
         self._delivered: dict[Partition, int] = {}
@@ -103,14 +120,34 @@ class Router:
     def committed(self, partition: Partition, entries: list[Entry]) -> None:
         first = self._delivered.get(partition, entries[0].base_offset)
         end = entries[-1].last_offset + 1
-        if len(self.channels):
-            for channel, run in self._runs(partition, entries, first, end).items():
-                self.sent += channel.deliver(run)
+        traffic = self._traffic(partition.topic)
+        traffic.stored += end - first
+        sets = [one for one in self.sets if len(one)]
+        if sets:
+            sent = 0
+            for outlet, run in self._runs(sets, partition, entries, first, end).items():
+                sent += outlet.deliver(run)
+                self.sent_bytes += run.sent_bytes
+            traffic.sent += sent
+            self.sent += sent
         self._delivered[partition] = end
 
-    def _runs(self, partition: Partition, entries: list[Entry], first: int, end: int) -> dict[Channel, Run]:
-        runs: dict[Channel, Run] = {}
-        match = self.channels.match
+    def _traffic(self, topic: str) -> Traffic:
+        found = self.traffic.get(topic)
+        if found is None:
+            found = self.traffic[topic] = Traffic()
+        return found
+
+    def caught_up_by(self, run: Run) -> None:
+        """Counts what a reader that is behind was given."""
+        self._traffic(run.partition.topic).sent += len(run.messages)
+        self.sent += len(run.messages)
+
+    def _runs(
+        self, sets: list[ChannelSet], partition: Partition, entries: list[Entry], first: int, end: int
+    ) -> dict[Outlet, Run]:
+        runs: dict[Outlet, Run] = {}
+        match = sets[0].match if len(sets) == 1 else _all_of(sets)
         for entry in entries:
             offset = entry.base_offset
             messages = entry.messages
@@ -134,6 +171,15 @@ class Router:
     def messages(self, topic: str, found: list[records.Record]) -> list[Message]:
         address = self.addresses.address
         return [message_of(address(topic, record.key), record) for record in found]
+
+    def announce(self, messages: list[Message]) -> None:
+        """Tells subscribers what is in no log. Who cannot take it now misses it."""
+        heard: dict[Channel, list[Message]] = {}
+        for message in messages:
+            for channel in self.channels.match(message.address):
+                heard.setdefault(channel, []).append(message)
+        for channel, some in heard.items():
+            channel.announce(some)
 
     # --- subscribe --------------------------------------------------------------------------------------
 
@@ -162,3 +208,7 @@ class Router:
             if not self.catalog.topics[name].internal
             for partition in self.catalog.topics[name].partitions
         ]
+
+
+def _all_of(sets: list[ChannelSet]) -> Callable[[str], Sequence[Outlet]]:
+    return lambda address: [outlet for one in sets for outlet in one.match(address)]

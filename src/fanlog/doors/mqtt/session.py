@@ -177,6 +177,15 @@ class Subscription:
                 session.flights[packet_id] = Flight(self, message, None, 0)
             connection.write(frame)
 
+    def announce(self, messages: list[Message]) -> None:
+        """Sends what is in no log, if there is room; of QoS 0 whatever was asked for."""
+        connection = self.session.connection
+        if connection is None or not connection.writable:
+            return
+        now = now_ms()
+        frames = [self.variant.frame(message, None, 0, 0, now) for message in messages]
+        connection.write(b"".join([one for one in frames if len(one) <= self.session.packet_bytes_max]))
+
     def caught_up(self) -> None:
         if self.session.connection is not None:
             self.join()
