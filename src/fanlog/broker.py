@@ -30,6 +30,7 @@ from fanlog.router.addresses import Addresses, parse_routes
 from fanlog.router.router import Router
 from fanlog.state.groups import Groups
 from fanlog.state.retained import Retained
+from fanlog.state.sessions import SessionStore
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class Broker:
         self.upkeep = Upkeep(self.catalog.partitions, self.committer, settings.log, self.groups.expire)
         self.router = Router(self.catalog, Addresses(parse_routes(settings.topics.routes)))
         self.retained = Retained(self.catalog, now_ms)
+        self.session_store = SessionStore(self.catalog, now_ms)
         self.kafka = KafkaDoor(self)
         self.mqtt = MqttDoor(self)
         self.http = HttpDoor(self)
@@ -62,6 +64,7 @@ class Broker:
         await self.groups.open()
         await self.retained.open()
         self.router.start()
+        await self.mqtt.keeper.open()
         self.upkeep.start()
         for name, text, door in (
             ("kafka", self.settings.kafka, self.kafka),

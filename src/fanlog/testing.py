@@ -48,7 +48,7 @@ def running_broker(
     """Runs a broker for the length of a block. Settings by their names: `topics_durability="os"`."""
     names = {"_".join(name.path): name.key for name in config.names()}
     with tempfile.TemporaryDirectory() as scratch:
-        flags: dict[str, object] = {door: "127.0.0.1:0" for door in ("kafka", "mqtt", "http")}
+        flags: dict[str, object] = dict.fromkeys(("kafka", "mqtt", "http"), "127.0.0.1:0")
         flags |= {"data": data or Path(scratch)}
         flags |= {names[name]: value for name, value in settings.items()}
         started = Handover()

@@ -172,6 +172,9 @@ class Partition:
         header = records.read_header(batch)
         entry = self._place(batch, header, lambda error: tell(messages, error))
         entry.messages = messages
+        for offset, message in enumerate(messages, entry.base_offset):
+            if message.qos == 2:
+                message.stored_in, message.offset = f"{self.topic}/{self.number}", offset
 
     def _place(self, batch: bytes, header: Header, done: Done | None) -> Entry:
         base_offset = self.next_offset

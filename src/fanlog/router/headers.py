@@ -4,7 +4,8 @@
     fanlog-qos          quality of service that the publisher asked for; 1 where it is missing
     fanlog-expires      when the message is of no use any more, milliseconds since 1970, as text
     fanlog-retain       "1" if it was published to be kept as the last of its address
-    mqtt-*              what MQTT 5 knows beside: response topic, correlation data, payload format
+    mqtt-*              what MQTT 5 knows beside: response topic, correlation data, payload format; and, of
+                        a message of QoS 2, whose packet it was
 
 All other headers are the publisher's own: user properties to MQTT 5, headers to Kafka.
 """
@@ -21,6 +22,8 @@ RETAIN: Final = "fanlog-retain"
 MQTT_RESPONSE_TOPIC: Final = "mqtt-response-topic"
 MQTT_CORRELATION_DATA: Final = "mqtt-correlation-data"
 MQTT_PAYLOAD_FORMAT: Final = "mqtt-payload-format"
+MQTT_CLIENT: Final = "mqtt-client"
+MQTT_PACKET_ID: Final = "mqtt-packet-id"
 
 NO_HEADERS: Final = records.encode_headers(())
 

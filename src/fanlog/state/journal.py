@@ -43,7 +43,7 @@ class Journal:
         for partition in self._topic.partitions:
             await asyncio.to_thread(_replay, partition, apply)
 
-    def append(self, owner: str, entries: list[Entry], done: Done) -> None:
+    def append(self, owner: str, entries: list[Entry], done: Done | None) -> None:
         """Writes records of an owner as one batch. `done` is called later, never from within."""
         now = self.clock_ms()
         self.append_batch(owner, records.batch_of([(key, value, ()) for key, value in entries], now), done)

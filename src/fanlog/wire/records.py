@@ -387,6 +387,9 @@ class Message:
         self.qos = qos
         self.packet_id = packet_id
         self.retain = retain
+        # Where it came to stand, if it is of QoS 2.
+        self.stored_in = ""
+        self.offset = -1
         # 0 for never.
         self.expires_at_ms = expires_at_ms
 

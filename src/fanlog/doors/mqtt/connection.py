@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from fanlog.cluster.catalog import CatalogError
 from fanlog.doors.mqtt import subscribing
 from fanlog.doors.mqtt.session import Session
-from fanlog.doors.mqtt.translate import expiry_of, headers_of, plain_headers
+from fanlog.doors.mqtt.translate import expiry_of, headers_of, plain_headers, with_sender
 from fanlog.log.commit import now_ms
 from fanlog.log.errors import LogError
 from fanlog.router.addresses import AddressError
@@ -249,6 +249,8 @@ class MqttConnection(asyncio.Protocol):
             headers = headers_of(packet, expires)
         else:
             headers = plain_headers(packet.qos, packet.retain)
+        if packet.qos == 2 and self.session is not None and self.session.expiry_s:
+            headers = with_sender(headers, self.session.client_id, packet.packet_id)
         message = Message(
             address,
             target.key,
@@ -292,6 +294,8 @@ class MqttConnection(asyncio.Protocol):
             return
         if message.qos == 2 and not code and self.session is not None:
             self.session.received.add(message.packet_id)
+            self.session.accounted[message.stored_in] = message.offset
+            self.door.keeper.mark(self.session)
         kind = mqtt.PUBACK if message.qos == 1 else mqtt.PUBREC
         self._answer(encode_ack(kind, message.packet_id, self.version, code))
 
@@ -322,12 +326,14 @@ class MqttConnection(asyncio.Protocol):
             known = packet.packet_id in session.received
             session.received.discard(packet.packet_id)
             code = 0 if known else mqtt.PACKET_IDENTIFIER_NOT_FOUND
-            self._answer(encode_ack(mqtt.PUBCOMP, packet.packet_id, self.version, code))
+            answer = encode_ack(mqtt.PUBCOMP, packet.packet_id, self.version, code)
+            self.door.keeper.save_now(session, lambda: self._answer(answer))
         elif packet.kind == mqtt.PUBREC:
             flight = session.flights.get(packet.packet_id)
             if flight is not None and packet.reason_code < 0x80:
                 flight.released = True
-                self._answer(encode_ack(mqtt.PUBREL, packet.packet_id, self.version))
+                release = encode_ack(mqtt.PUBREL, packet.packet_id, self.version)
+                self.door.keeper.save_now(session, lambda: self._answer(release))
             elif flight is not None:
                 session.acknowledged(packet.packet_id)
             else:

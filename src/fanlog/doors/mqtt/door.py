@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from fanlog.doors.mqtt.connection import MqttConnection
+from fanlog.doors.mqtt.keeping import Keeper
 from fanlog.doors.mqtt.session import NEVER, Session
 from fanlog.doors.mqtt.translate import expiry_of, headers_of
 from fanlog.log.commit import now_ms
@@ -40,6 +41,7 @@ class MqttDoor:
         self._sweeper: asyncio.TimerHandle | None = None
         self._expiring: dict[str, asyncio.TimerHandle] = {}
         self._wills: dict[str, tuple[asyncio.TimerHandle, Will]] = {}
+        self.keeper = Keeper(self, broker.session_store)
 
     async def listen(self, host: str, port: int) -> None:
         self._server = await self.loop.create_server(lambda: MqttConnection(self), host, port, backlog=4096)
@@ -62,9 +64,9 @@ class MqttDoor:
         self._lay_will(connection, session)
         if session.expiry_s == 0:
             self._end(session)
-        elif session.expiry_s != NEVER:
-            seconds = min(session.expiry_s, self.limits.session_expiry_s_max)
-            self._expiring[session.client_id] = self.loop.call_later(seconds, self._end, session)
+        else:
+            self.keeper.save_now(session, lambda: None)
+            self.expire_later(session, now_ms())
 
     def new_client_id(self) -> str:
         return f"auto-{uuid.uuid4().hex}"
@@ -108,9 +110,14 @@ class MqttDoor:
             will[0].cancel()
         present = session is not None
         if session is None:
-            session = self.sessions[client_id] = Session(self.router, client_id)
+            session = self.sessions[client_id] = Session(self, client_id)
         session.expiry_s = self._expiry(packet)
         return session, present
+
+    def expire_later(self, session: Session, since_ms: int) -> None:
+        """Ends a session in its time, if its client does not come back."""
+        seconds = min(session.expiry_s, self.limits.session_expiry_s_max) - (now_ms() - since_ms) / 1000
+        self._expiring[session.client_id] = self.loop.call_later(max(seconds, 0), self._end, session)
 
     def _expiry(self, packet: Connect) -> int:
         if packet.version < mqtt.V5:
@@ -133,6 +140,7 @@ class MqttDoor:
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
         session.end()
+        self.keeper.forget(session)
         will = self._wills.pop(session.client_id, None)
         if will is not None:
             # [MQTT-3.1.3-9]: with the end of the session at the latest.
@@ -189,6 +197,7 @@ class MqttDoor:
 
     async def close(self) -> None:
         self.stop_listening()
+        await self.keeper.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         for connection in tuple(self.connections):

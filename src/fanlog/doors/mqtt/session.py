@@ -11,6 +11,7 @@ each message has an identifier of the session's own.
 """
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fanlog.doors.mqtt.frames import Variant, shared_packet_id
@@ -19,12 +20,12 @@ from fanlog.log.partition import Partition
 from fanlog.router.channels import Run
 from fanlog.router.cursor import Cursor
 from fanlog.wire.mqtt import encode_ack, encode_acks
-from fanlog.wire.mqtt_tables import PUBACK, PUBREL
+from fanlog.wire.mqtt_tables import PUBACK, PUBREL, V5
 from fanlog.wire.records import Message
 
 if TYPE_CHECKING:
     from fanlog.doors.mqtt.connection import MqttConnection
-    from fanlog.router.router import Router
+    from fanlog.doors.mqtt.door import MqttDoor
 
 # A subscription of QoS 0 is given this much at a time while it catches up.
 _ROOM_QOS0 = 1000
@@ -157,8 +158,14 @@ class Subscription:
             if packet_id:
                 session.flights[packet_id] = Flight(self, message, run, offset)
             frames.append(frame)
-        if frames:
-            connection.write(b"".join(frames))
+        if not frames:
+            return
+        data = b"".join(frames)
+        if self.variant.qos == 2:
+            # Which identifier a message has must not be forgotten once the client may have seen it.
+            session.door.keeper.save_now(session, lambda: connection.write(data))
+        else:
+            connection.write(data)
 
     def give_retained(self, messages: list[Message]) -> None:
         """Sends what was retained, each with an identifier of its own."""
@@ -206,8 +213,9 @@ class Subscription:
 
 
 class Session:
-    def __init__(self, router: "Router", client_id: str) -> None:
-        self.router = router
+    def __init__(self, door: "MqttDoor", client_id: str) -> None:
+        self.door = door
+        self.router = door.router
         self.client_id = client_id
         self.connection: MqttConnection | None = None
         self.subscriptions: dict[str, Subscription] = {}
@@ -216,6 +224,10 @@ class Session:
         self.shared_count = 0
         # Identifiers of QoS 2 messages that were stored, and that the client has not released.
         self.received: set[int] = set()
+        # The last of them in each partition, for whoever looks for more after a crash.
+        self.accounted: dict[str, int] = {}
+        # Whether there is a record of this session.
+        self.saved = False
         self.window = _PACKET_IDS
         self.packet_bytes_max = 1 << 28
         self.expiry_s = 0
@@ -250,11 +262,19 @@ class Session:
             else:
                 flight.at += size
         if at:
+            self.door.keeper.mark(self)
             self.wake()
         return at
 
     def unfold(self) -> None:
         """Turns runs into single flights: somebody acknowledges out of order, or needs an identifier."""
+        self.flights = self.all_flights()
+        self.shared.clear()
+        self.shared_count = 0
+
+    def all_flights(self) -> dict[int, Flight]:
+        """Everything in flight, message by message."""
+        flights = dict(self.flights)
         for flight in self.shared:
             run = flight.run
             skip = flight.at >> 2
@@ -264,9 +284,8 @@ class Session:
                 if skip:
                     skip -= 1
                     continue
-                self.flights[shared_packet_id(offset)] = Flight(flight.subscription, message, run, offset)
-        self.shared.clear()
-        self.shared_count = 0
+                flights[shared_packet_id(offset)] = Flight(flight.subscription, message, run, offset)
+        return flights
 
     def acknowledged(self, packet_id: int) -> bool:
         """The client has done with a message; False if there is none of that number."""
@@ -274,6 +293,7 @@ class Session:
             self.unfold()
         if self.flights.pop(packet_id, None) is None:
             return False
+        self.door.keeper.mark(self)
         self.wake()
         return True
 
@@ -287,6 +307,11 @@ class Session:
 
     def attach(self, connection: "MqttConnection") -> None:
         self.connection = connection
+        v5 = connection.version == V5
+        for subscription in self.subscriptions.values():
+            if subscription.variant.v5 != v5:
+                # A client may come back with another version of the protocol.
+                subscription.change(replace(subscription.variant, v5=v5), subscription.no_local)
 
     def resume(self) -> None:
         """Sends again what was in flight, [MQTT-4.4.0-1], and goes on where the session was."""

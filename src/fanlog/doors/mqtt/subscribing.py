@@ -61,9 +61,14 @@ def subscribe(connection: "MqttConnection", packet: Subscribe) -> None:
         if handling == _RETAIN_ALWAYS or (handling == _RETAIN_IF_NEW and new):
             greeted.append((known, new))
     share_ids(connection)
-    connection.write(encode_suback(connection.version, packet.packet_id, bytes(codes)))
-    for subscription, _ in greeted:
-        greet(connection, subscription)
+
+    def acknowledge() -> None:
+        connection.write(encode_suback(connection.version, packet.packet_id, bytes(codes)))
+        if session.connection is connection:
+            for subscription, _ in greeted:
+                greet(connection, subscription)
+
+    connection.door.keeper.save_now(session, acknowledge)
 
 
 def start(subscription: Subscription, place: str | None) -> None:
@@ -126,4 +131,5 @@ def unsubscribe(connection: "MqttConnection", packet: Unsubscribe) -> None:
             subscription.leave()
             codes.append(mqtt.SUCCESS)
     share_ids(connection)
-    connection.write(encode_unsuback(connection.version, packet.packet_id, bytes(codes)))
+    answer = encode_unsuback(connection.version, packet.packet_id, bytes(codes))
+    connection.door.keeper.save_now(session, lambda: connection.write(answer))

@@ -24,7 +24,7 @@ from fanlog.wire.mqtt_tables import (
 )
 
 Header = tuple[str, bytes | None]
-_OURS = frozenset({names.QOS, names.EXPIRES, names.RETAIN})
+_OURS = frozenset({names.QOS, names.EXPIRES, names.RETAIN, names.MQTT_CLIENT, names.MQTT_PACKET_ID})
 
 
 @functools.cache
@@ -59,6 +59,13 @@ def headers_of(packet: Publish | Will, expires_at_ms: int) -> bytes:
     if PAYLOAD_FORMAT_INDICATOR in properties:
         kept.append((names.MQTT_PAYLOAD_FORMAT, b"%d" % properties[PAYLOAD_FORMAT_INDICATOR]))
     kept += [(name, value.encode()) for name, value in properties.get(USER_PROPERTY, ())]
+    return records.encode_headers(tuple(kept))
+
+
+def with_sender(headers: bytes, client_id: str, packet_id: int) -> bytes:
+    """Headers that say which packet of which client this is, so that it is known again after a crash."""
+    kept = records.decode_headers(headers)
+    kept += [(names.MQTT_CLIENT, client_id.encode()), (names.MQTT_PACKET_ID, b"%d" % packet_id)]
     return records.encode_headers(tuple(kept))
 
 
