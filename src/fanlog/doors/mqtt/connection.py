@@ -7,6 +7,7 @@ of the publishes, [MQTT-4.6.0-2], once the log has them, all of a turn in one wr
 
 import asyncio
 import logging
+import os
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
@@ -53,6 +54,8 @@ class MqttConnection(asyncio.Protocol):
         self.session: Session | None = None
         self.version = 0
         self.writable = True
+        # Where to write without the transport; -1 where that cannot be.
+        self.fd = -1
         self.will: Will | None = None
         self.keep_alive_s = 0
         self.active_at = 0.0
@@ -70,12 +73,17 @@ class MqttConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=self.door.limits.mqtt_write_buffer_bytes_max)
+        # Whatever has to wait makes the connection one that is behind.
+        self.transport.set_write_buffer_limits(high=0)
+        if self.transport.get_extra_info("sslcontext") is None:
+            peer_socket = self.transport.get_extra_info("socket")
+            self.fd = -1 if peer_socket is None else peer_socket.fileno()
         self.active_at = self.door.loop.time()
         self.door.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
+        self.fd = -1
         if self._task is not None:
             self._task.cancel()
         self.door.closed(self)
@@ -89,6 +97,23 @@ class MqttConnection(asyncio.Protocol):
             self.session.wake()
 
     def write(self, data: bytes) -> None:
+        """Hands bytes to the kernel, on the spot where it takes them.
+
+        The transport would gather them until the end of the turn, which costs more than it saves: what
+        belongs together is joined already. What the kernel does not take is the transport's, and until it
+        is rid of it the connection is not writable.
+        """
+        if self.fd >= 0 and self.writable:
+            try:
+                sent = os.write(self.fd, data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                # The peer is gone; the transport will hear of it.
+                return
+            if sent == len(data):
+                return
+            data = data[sent:]
         if self.transport is not None:
             self.transport.write(data)
 
@@ -374,5 +399,6 @@ class MqttConnection(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
+        self.fd = -1
         if self.transport is not None:
             self.transport.close()

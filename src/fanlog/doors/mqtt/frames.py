@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fanlog.doors.mqtt.translate import properties_bytes
 from fanlog.log.commit import now_ms
 from fanlog.router.channels import Run
-from fanlog.wire.mqtt import encode_publish
+from fanlog.wire.mqtt import add_topic_alias, encode_publish
 from fanlog.wire.records import Message
 
 _PACKET_IDS = 65_535
@@ -14,6 +14,30 @@ _PACKET_IDS = 65_535
 def shared_packet_id(offset: int) -> int:
     """The packet identifier that every member of a channel has for a record."""
     return offset % _PACKET_IDS + 1
+
+
+class Aliases:
+    """The short names that one connection has for addresses; the first that come get one. [3.3.2.3.4]"""
+
+    __slots__ = ("_most", "_numbers")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._numbers: dict[str, int] = {}
+
+    def of(self, address: str) -> tuple[int, bool]:
+        """The alias of an address, 0 if it has none, and whether the client knows it already."""
+        number = self._numbers.get(address)
+        if number is not None:
+            return number, True
+        if len(self._numbers) >= self._most:
+            return 0, False
+        number = self._numbers[address] = len(self._numbers) + 1
+        return number, False
+
+    def forget_last(self) -> None:
+        """The frame that would have told of the newest alias was not sent."""
+        self._numbers.popitem()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +52,25 @@ class Variant:
     shared_ids: bool = False
     # Told where each message stands in the log.
     with_place: bool = False
+    # Every member makes its own frames: with its aliases, or for several subscriptions in one.
+    own: bool = False
+    # Identifiers of other subscriptions of the session that want the message too.
+    more_ids: tuple[int, ...] = ()
 
     def encode(self, run: Run) -> bytes:
-        """The frames of a run; none if every member needs packet identifiers of its own."""
-        if self.qos and not self.shared_ids:
+        """The frames of a run; none if its members make them for themselves."""
+        if self.own or (self.qos and not self.shared_ids):
             return b""
         now = now_ms()
-        return b"".join(
-            [
-                self.frame(message, run, offset, shared_packet_id(offset), now)
-                for message, offset in zip(run.messages, run.offsets, strict=True)
-                if not message.expires_at_ms or message.expires_at_ms > now
-            ]
-        )
+        frames = [
+            self.frame(message, run, offset, shared_packet_id(offset), now)
+            for message, offset in zip(run.messages, run.offsets, strict=True)
+            if not message.expires_at_ms or message.expires_at_ms > now
+        ]
+        if self.qos and len(frames) < len(run.messages):
+            # The acknowledgements of a shared run are those of all its messages.
+            return b""
+        return b"".join(frames)
 
     def frame(
         self,
@@ -52,8 +82,10 @@ class Variant:
         *,
         dup: bool = False,
         retain: bool = False,
+        aliases: Aliases | None = None,
     ) -> bytes:
         qos = message.qos if message.qos < self.qos else self.qos
+        topic = message.address.encode()
         properties = None
         if self.v5:
             extra = None
@@ -63,9 +95,14 @@ class Variant:
                     ("offset", str(offset)),
                     ("timestamp", str(run.timestamp)),
                 ]
-            properties = properties_bytes(message, self.subscription_id, extra, now)
+            properties = properties_bytes(message, self._ids(), extra, now)
+            if aliases is not None:
+                alias, known = aliases.of(message.address)
+                if alias:
+                    properties = add_topic_alias(properties, alias)
+                    topic = b"" if known else topic
         return encode_publish(
-            message.address.encode(),
+            topic,
             message.value or b"",
             qos,
             retain or (self.retain_as_published and message.retain),
@@ -73,3 +110,8 @@ class Variant:
             packet_id if qos else 0,
             properties,
         )
+
+    def _ids(self) -> tuple[int, ...]:
+        if self.subscription_id:
+            return (self.subscription_id, *self.more_ids)
+        return self.more_ids
