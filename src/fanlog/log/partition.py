@@ -315,10 +315,11 @@ class Partition:
 
     def _commit(self, entries: list[Entry]) -> None:
         """Makes entries visible, tells their waiters and wakes the parked readers."""
-        end = entries[-1].last_offset + 1
-        if end <= self.high_watermark:
+        # At level `memory` some of them may have been seen, and wait for their trip to the disk only.
+        entries = [entry for entry in entries if entry.last_offset >= self.high_watermark]
+        if not entries:
             return
-        self.high_watermark = end
+        self.high_watermark = entries[-1].last_offset + 1
         for entry in entries:
             if entry.done is not None:
                 done, entry.done = entry.done, None
@@ -505,7 +506,7 @@ def tell(messages: list[Message], error: LogError | None) -> None:
     """Tells publishers what became of their messages."""
     for message in messages:
         publisher = message.publisher
-        if publisher is not None and message.qos:
+        if publisher is not None and (message.qos or message.retain):
             cast(Publisher, publisher).stored(message, error)
 
 
