@@ -22,6 +22,7 @@ from fanlog.cluster.metadata import cluster_id, open_store
 from fanlog.config import ConfigError, Settings
 from fanlog.doors.http.door import HttpDoor
 from fanlog.doors.kafka.door import KafkaDoor
+from fanlog.doors.lbroker.door import LbrokerDoor
 from fanlog.doors.mqtt.door import MqttDoor
 from fanlog.log.commit import Committer, now_ms
 from fanlog.log.disk import Disk
@@ -56,6 +57,7 @@ class Broker:
         self.kafka = KafkaDoor(self)
         self.mqtt = MqttDoor(self)
         self.http = HttpDoor(self)
+        self.lbroker = LbrokerDoor(self)
         # The addresses that listen, by door.
         self.addresses: dict[str, tuple[str, int]] = {}
 
@@ -70,6 +72,7 @@ class Broker:
             ("kafka", self.settings.kafka, self.kafka),
             ("mqtt", self.settings.mqtt, self.mqtt),
             ("http", self.settings.http, self.http),
+            ("lbroker", self.settings.lbroker, self.lbroker),
         ):
             address = config.address(text)
             if address is not None:
@@ -95,6 +98,7 @@ class Broker:
         self.ready = False
         self.kafka.stop_listening()
         self.mqtt.stop_listening()
+        self.lbroker.stop_listening()
         try:
             await asyncio.wait_for(self.committer.drain(), _DRAIN_SECONDS)
         except TimeoutError:
@@ -103,6 +107,7 @@ class Broker:
         await self.kafka.close()
         await self.mqtt.close()
         await self.http.close()
+        await self.lbroker.close()
         await self.upkeep.close()
         await self.catalog.close()
         await self.committer.close()
@@ -138,7 +143,7 @@ async def serve(settings: Settings) -> int:
         await broker.start()
     except OSError as error:
         raise ConfigError(f"cannot listen: {error}") from error
-    for name in ("grpc", "lbroker"):
+    for name in ("grpc",):
         default = next(item.default for item in config.names() if item.key == name)
         if getattr(settings, name) not in ("none", default):
             logger.warning(

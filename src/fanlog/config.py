@@ -121,6 +121,15 @@ class Limits:
     session_expiry_s_max: int = setting(
         7 * 24 * 3600, "How long the session of an MQTT client is kept without a connection.", low=0
     )
+    lbroker_frame_bytes_max: int = setting(1 << 20, "One command of an lbroker client.", low=64)
+    lbroker_patterns_max: int = setting(10_000, "Patterns of one lbroker client.", low=1)
+    lbroker_write_buffer_bytes_max: int = setting(
+        1 << 20, "Bytes that wait for one lbroker client; past that it skips to the newest.", low=1024
+    )
+    lbroker_topics_max: int = setting(
+        100_000, "Addresses whose last message is kept in memory for lbroker clients.", low=1
+    )
+    lbroker_latest_bytes_max: int = setting(64 << 20, "Bytes of those last messages.", low=1024)
     fetch_bytes_max: int = setting(55 << 20, "One answer to a fetch.", low=1024)
     partitions_max: int = setting(20_000, "Partitions of one broker.", low=1)
     partitions_per_topic_max: int = setting(4_000, "Partitions of one topic.", low=1)

@@ -34,6 +34,7 @@ class RunningBroker:
         self.kafka = _joined(broker, "kafka")
         self.mqtt = _joined(broker, "mqtt")
         self.http = _joined(broker, "http")
+        self.lbroker = _joined(broker, "lbroker")
 
 
 def _joined(broker: Broker, door: str) -> str:
@@ -48,7 +49,7 @@ def running_broker(
     """Runs a broker for the length of a block. Settings by their names: `topics_durability="os"`."""
     names = {"_".join(name.path): name.key for name in config.names()}
     with tempfile.TemporaryDirectory() as scratch:
-        flags: dict[str, object] = dict.fromkeys(("kafka", "mqtt", "http"), "127.0.0.1:0")
+        flags: dict[str, object] = dict.fromkeys(("kafka", "mqtt", "http", "lbroker"), "127.0.0.1:0")
         flags |= {"data": data or Path(scratch)}
         flags |= {names[name]: value for name, value in settings.items()}
         started = Handover()

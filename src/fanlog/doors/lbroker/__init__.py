@@ -1,0 +1,1 @@
+"""The lbroker door."""
