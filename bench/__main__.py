@@ -1,88 +1,138 @@
-"""`python -m bench`: Fanlog beside Apache Kafka, in under ten minutes, into bench/RESULTS.md.
+"""`python -m bench`: Fanlog beside Apache Kafka, and beside Mosquitto and NATS, in under ten minutes.
 
-`throughput`, `producers` or `restart` measures one part alone and only prints it; so does `--quick`, which
-takes seconds and serves to check the benchmark itself.
+`kafka` or `mqtt` measures one half of it; each half writes a file of results. A part (`throughput`,
+`fanout`, ...) is measured alone and only printed; so is anything with `--quick`, which takes seconds and
+serves to check the benchmark itself, with `--only` and with `--row`.
 """
 
 import argparse
 import signal
 import sys
 import time
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from bench import load, machine, producers, restart, throughput
-from bench.arena import FULL, QUICK, Arena, Scale, Step
+from bench import arena, contest, fanout, idle, ingest, latency, load, machine, producers, restart, throughput
+from bench.arena import Arena, Step
 from bench.brokers import BrokerError
+from bench.contest import Contest
 from bench.load import LoadError
-from bench.peers.kafka import NotAvailable
+from bench.peers import NotAvailable
 from bench.report import Section, markdown, print_section
+
+PREFACE = (
+    "Written by the benchmark itself; run it again with `make bench`, which takes under ten minutes, or "
+    "`python -m bench {half}` for this half of it. {needs} One part alone: {parts}. The brokers ran on one "
+    "machine in one run, never under load at the same time, with the same clients. Figures are medians; the "
+    "least and the greatest of the rounds stand in brackets."
+)
 
 
 class Part(Protocol):
-    """What each of the measuring modules offers."""
+    """What each of the measuring modules offers; the brokers and the scale are those of its half."""
 
-    def steps(self, scale: Scale) -> int: ...
-    def measure(self, arena: Arena, scale: Scale, step: Step) -> Section: ...
+    def steps(self, scale: Any) -> int: ...
+    def measure(self, brokers: Any, scale: Any, step: Step) -> Section: ...
 
 
-PARTS: dict[str, Part] = {"throughput": throughput, "producers": producers, "restart": restart}
-RESULTS = machine.CHECKOUT / "bench" / "RESULTS.md"
+@dataclass(frozen=True, slots=True)
+class Half:
+    """Some parts that are measured beside the same peers."""
+
+    title: str
+    needs: str
+    results: Path
+    parts: dict[str, Part]
+    brokers: Callable[[Path, argparse.Namespace], Any]
+    scales: tuple[Any, Any]
+
+    def preface(self, name: str) -> str:
+        parts = ", ".join(f"`python -m bench {part}`" for part in self.parts)
+        return PREFACE.format(half=name, needs=self.needs, parts=parts)
+
+
+HALVES = {
+    "kafka": Half(
+        "Fanlog beside Apache Kafka",
+        "It needs a C compiler and kcat, and Java 17 and Maven for the Kafka columns.",
+        machine.CHECKOUT / "bench" / "RESULTS.md",
+        {"throughput": throughput, "producers": producers, "restart": restart},
+        lambda data, arguments: Arena(data, arguments.only),
+        (arena.FULL, arena.QUICK),
+    ),
+    "mqtt": Half(
+        "Fanlog beside Mosquitto and NATS",
+        "It needs a C compiler, and mosquitto and nats-server for their columns.",
+        machine.CHECKOUT / "bench" / "RESULTS-mqtt.md",
+        {"fanout": fanout, "ingest": ingest, "idle": idle, "latency": latency},
+        lambda data, arguments: Contest(data, arguments.only, arguments.row),
+        (contest.FULL, contest.QUICK),
+    ),
+}
+PARTS = {part: name for name, half in HALVES.items() for part in half.parts}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("part", nargs="?", choices=PARTS, help="what to measure; everything by default")
+    parser.add_argument("part", nargs="?", choices=[*HALVES, *PARTS], help="everything by default")
     parser.add_argument("--quick", action="store_true", help="small counts; writes nothing")
-    parser.add_argument("--only", choices=["fanlog", "kafka"], help="one broker alone; writes nothing")
+    parser.add_argument("--only", choices=["fanlog", "kafka", "mosquitto", "nats"], help="one broker alone")
+    parser.add_argument(
+        "--row", default="", help="fanout: only rows with these words, '1->1000 qos0 100B w100'"
+    )
     arguments = parser.parse_args()
-    parts = [arguments.part] if arguments.part else list(PARTS)
-    console = Console() if sys.stdout.isatty() else Console(width=140)
+    console = Console() if sys.stdout.isatty() else Console(width=170)
     load.raise_file_limit()
     # A broker under test must not outlive the benchmark: SIGTERM unwinds it like Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    halves = [PARTS.get(arguments.part, arguments.part)] if arguments.part else list(HALVES)
     try:
-        return run(console, parts, QUICK if arguments.quick else FULL, arguments.only)
+        for name in halves:
+            parts = [arguments.part] if arguments.part in PARTS else list(HALVES[name].parts)
+            run(console, name, parts, arguments)
     except (BrokerError, LoadError, NotAvailable) as error:
         console.print(f"[red]{error}[/red]", highlight=False)
         return 1
+    return 0
 
 
-def run(console: Console, parts: list[str], scale: Scale, only: str | None) -> int:
+def run(console: Console, name: str, parts: list[str], arguments: argparse.Namespace) -> None:
+    half = HALVES[name]
     begun = time.monotonic()
+    scale = half.scales[1 if arguments.quick else 0]
     with machine.data_directory() as data:
-        arena = Arena(data, only)
-        setting = machine.describe(data) | {"Fanlog": "", "Kafka": ""}
-        setting["Fanlog"] = arena.fanlog_version()
-        setting["Kafka"] = arena.kafka_version()
+        brokers = half.brokers(data, arguments)
+        setting = machine.describe(data) | brokers.versions()
         for key, value in setting.items():
             console.print(f"[bold]{key}[/bold]: {value}", highlight=False)
-        sections = [_measure(console, part, arena, scale) for part in parts]
+        sections = [_measure(console, part, half.parts[part], brokers, scale) for part in parts]
     for section in sections:
         print_section(console, section)
     seconds = time.monotonic() - begun
     console.print(f"took {seconds:.0f} s")
-    if scale is FULL and only is None and parts == list(PARTS):
-        RESULTS.write_text(markdown(setting, sections, seconds))
-        console.print(f"written to {RESULTS.relative_to(machine.CHECKOUT)}")
-    return 0
+    partial = arguments.quick or arguments.only or arguments.row or parts != list(half.parts)
+    if not partial:
+        half.results.write_text(markdown(half.title, half.preface(name), setting, sections, seconds))
+        console.print(f"written to {half.results.relative_to(machine.CHECKOUT)}")
 
 
-def _measure(console: Console, part: str, arena: Arena, scale: Scale) -> Section:
-    module = PARTS[part]
+def _measure(console: Console, name: str, part: Part, brokers: Any, scale: Any) -> Section:
     shown = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
     with Progress(*shown, console=console, transient=True) as progress:
-        task = progress.add_task(part, total=module.steps(scale))
+        task = progress.add_task(name, total=part.steps(scale))
         started = False
 
         def step(text: str) -> None:
             nonlocal started
-            progress.update(task, description=f"{part}: {text}", advance=1 if started else 0)
+            progress.update(task, description=f"{name}: {text}", advance=1 if started else 0)
             started = True
 
-        return module.measure(arena, scale, step)
+        return part.measure(brokers, scale, step)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.brokers import Broker, BrokerProcess, Fanlog, fanlog_version
-from bench.peers import kafka
-from bench.peers.kafka import Kafka, NotAvailable
+from bench.machine import kcat_version
+from bench.peers import NotAvailable, kafka
+from bench.peers.kafka import Kafka
 from bench.report import NOT_MEASURED
 
 FANLOG_OS, FANLOG_DISK = "Fanlog, os", "Fanlog, disk"
@@ -67,10 +68,11 @@ class Arena:
                 if only == "kafka":
                     raise
 
-    def fanlog_version(self) -> str:
-        return fanlog_version() if "Fanlog" in self.makers else NOT_MEASURED
+    def versions(self) -> dict[str, str]:
+        ours = fanlog_version() if "Fanlog" in self.makers else NOT_MEASURED
+        return {"kcat": kcat_version(), "Fanlog": ours, "Kafka": self._kafka_version()}
 
-    def kafka_version(self) -> str:
+    def _kafka_version(self) -> str:
         if "Kafka" in self.makers:
             return f"{kafka.version()} (KRaft, one node, 1 GiB of heap), {kafka.java_version()}"
         return f"{NOT_MEASURED}: {self.missing}" if self.missing else NOT_MEASURED

@@ -113,9 +113,20 @@ class BrokerProcess:
 
     def memory_peak(self) -> int:
         """The most bytes that were resident at once."""
+        return self._memory("VmHWM")
+
+    def memory(self) -> int:
+        """The bytes that are resident now."""
+        return self._memory("VmRSS")
+
+    def forget_memory_peak(self) -> None:
+        assert self.process is not None
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
+    def _memory(self, field: str) -> int:
         assert self.process is not None
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM"):
+            if line.startswith(field):
                 return int(line.split()[1]) * 1024
         return 0
 
@@ -132,9 +143,12 @@ class Fanlog(BrokerProcess):
 
     name = "Fanlog"
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, *, mqtt: bool = False) -> None:
         super().__init__(data)
         self.http: Address = ("127.0.0.1", 0)
+        # Nobody's until it has started, and then only if it was asked for.
+        self.mqtt: Address = ("127.0.0.1", 0)
+        self._mqtt_door = "127.0.0.1:0" if mqtt else "none"
 
     def start(self) -> float:
         """Seconds from exec to the line that says it is ready."""
@@ -144,7 +158,7 @@ class Fanlog(BrokerProcess):
             raise BrokerError(
                 "no fanlog command: install the package into this environment (pip install -e .)"
             )
-        doors = ["--mqtt", "none", "--grpc", "none", "--lbroker", "none"]
+        doors = ["--mqtt", self._mqtt_door, "--grpc", "none", "--lbroker", "none"]
         listen = ["--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
         begun = time.monotonic()
         process = self.spawn([program, "serve", "--data", str(self.data), *listen, *doors], subprocess.PIPE)
@@ -155,6 +169,8 @@ class Fanlog(BrokerProcess):
         seconds = time.monotonic() - begun
         doors_at = dict(word.split("=", 1) for word in line.split()[1:])
         self.address, self.http = _address(doors_at["kafka"]), _address(doors_at["http"])
+        if "mqtt" in doors_at:
+            self.mqtt = _address(doors_at["mqtt"])
         return seconds
 
     def fsyncs(self) -> int | None:
@@ -187,6 +203,20 @@ def _read_line(process: subprocess.Popen[bytes], seconds: float) -> str:
 def _address(text: str) -> Address:
     host, _, port = text.rpartition(":")
     return host, int(port)
+
+
+def wait_until_listening(broker: BrokerProcess, address: Address) -> None:
+    """Waits for a broker that does not say by itself when it is ready."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline:
+        if broker.process is None or broker.process.poll() is not None:
+            break
+        try:
+            socket.create_connection(address, timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.02)
+    raise BrokerError(f"{broker.name} does not listen: {broker.tail()}")
 
 
 def free_port() -> int:

@@ -39,7 +39,6 @@ def describe(directory: Path) -> dict[str, str]:
         "disk": _disk_speed(directory),
         "load average before": _load(),
         "Python": platform.python_version(),
-        "kcat": _kcat_version(),
     }
 
 
@@ -96,7 +95,7 @@ def _disk_speed(directory: Path, rounds: int = 200) -> str:
     return f"a write of 180 B and its fdatasync take {median:.2f} ms (p99 {p99:.2f} ms)"
 
 
-def _kcat_version() -> str:
+def kcat_version() -> str:
     if shutil.which("kcat") is None:
         return "not installed"
     for line in _output(["kcat", "-V"]).splitlines():

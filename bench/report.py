@@ -1,4 +1,4 @@
-"""What a measurement hands back, and how it is shown: on the terminal by rich, in RESULTS.md as Markdown.
+"""What a measurement hands back, and how it is shown: on the terminal by rich, in a file as Markdown.
 
 A section is made of tables, of notes that a reader needs to judge them, and of targets: what the project
 set itself, what was measured, and whether it was met. Where the peer was not measured its cells say so, and
@@ -6,6 +6,7 @@ no ratio is claimed.
 """
 
 import statistics
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -88,15 +89,13 @@ def print_section(console: Console, section: Section) -> None:
         console.print(shown)
 
 
-def markdown(setting: dict[str, str], sections: Sequence[Section], seconds: float) -> str:
+def markdown(
+    title: str, preface: str, setting: dict[str, str], sections: Sequence[Section], seconds: float
+) -> str:
     lines = [
-        "# Fanlog beside Apache Kafka",
+        f"# {title}",
         "",
-        "Written by the benchmark itself; run it again with `make bench`, which takes under ten minutes and",
-        "needs a C compiler and kcat, and Java 17 and Maven for the Kafka columns. One part alone:",
-        "`python -m bench throughput`, `producers` or `restart`. Both brokers ran on one machine in one run,",
-        "never under load at the same time, with the same clients. Figures are medians; the least and the",
-        "greatest of the rounds stand in brackets.",
+        *textwrap.wrap(preface, 110),
         "",
         "## Setting",
         "",

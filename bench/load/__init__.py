@@ -36,7 +36,7 @@ class Timed:
 def compiled(name: str) -> Path:
     """The program, compiled anew if its source is younger than it."""
     program = CACHE / "load" / name
-    newest = max(file.stat().st_mtime for file in (SOURCES / f"{name}.c", SOURCES / "wire.h"))
+    newest = max(file.stat().st_mtime for file in (SOURCES / f"{name}.c", *SOURCES.glob("*.h")))
     if program.exists() and program.stat().st_mtime > newest:
         return program
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -74,6 +74,34 @@ def produce(
 def fetch(address: Address, topic: str, records: int) -> dict[str, float]:
     """Runs `fetcher` over the first `records` records of partition 0; what it printed."""
     return _run_json("fetcher", address, topic, [0, records], timeout=180)
+
+
+def pubsub(
+    mode: str, address: Address, topic: str, settings: dict[str, float], timeout: float = 120
+) -> dict[str, float]:
+    """Runs `pubsub` to its end; what it printed."""
+    with pubsub_process(mode, address, topic, settings) as process:
+        watchdog = _kill_after(process, timeout)
+        printed, complaint = process.communicate()
+        watchdog.cancel()
+    if process.returncode:
+        raise LoadError(
+            f"pubsub {mode} at {topic} {settings}: {complaint.decode().strip() or 'no end of it'}"
+        )
+    result: dict[str, float] = json.loads(printed)
+    return result
+
+
+def pubsub_process(
+    mode: str, address: Address, topic: str, settings: dict[str, float]
+) -> subprocess.Popen[bytes]:
+    """Starts `pubsub`; for the modes that wait to be told to go on."""
+    command = [str(compiled("pubsub")), mode, address[0], str(address[1]), f"topic={topic}"]
+    command += [
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in settings.items()
+    ]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def _run_json(

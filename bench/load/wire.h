@@ -84,7 +84,7 @@ static int64_t get_int(Reader *r, int bytes) {
     for (int i = 0; i < bytes; i++) value = value << 8 | *r->at++;
     return (int64_t)value;
 }
-static void skip(Reader *r, int64_t bytes) {
+static inline void skip(Reader *r, int64_t bytes) {
     if (bytes < 0 || r->end - r->at < bytes) fail("the broker's answer is too short");
     r->at += bytes;
 }

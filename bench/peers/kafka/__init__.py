@@ -19,6 +19,7 @@ from pathlib import Path
 
 from bench.brokers import START_SECONDS_MAX, BrokerError, BrokerProcess, free_port
 from bench.machine import CACHE
+from bench.peers import NotAvailable
 
 HERE = Path(__file__).parent
 # What bin/kafka-server-start.sh and bin/kafka-run-class.sh of the distribution pass to Java.
@@ -40,10 +41,6 @@ transaction.state.log.min.isr=1
 
 # Not a default: with it, a node that was killed may register again after one second, not nine.
 SHORT_SESSIONS = "broker.session.timeout.ms=1000\nbroker.heartbeat.interval.ms=300\n"
-
-
-class NotAvailable(Exception):
-    """Why Kafka cannot be measured on this machine."""
 
 
 def version() -> str:
