@@ -47,6 +47,28 @@ logger = logging.getLogger(__name__)
 
 
 class MqttConnection(asyncio.Protocol):
+    # There may be many thousands, most of them silent: each has what it needs, when it needs it.
+    __slots__ = (
+        "_acks",
+        "_aliases",
+        "_flushing",
+        "_stored",
+        "_task",
+        "_unstored",
+        "_waiting",
+        "_waiting_packet",
+        "active_at",
+        "decoder",
+        "door",
+        "fd",
+        "keep_alive_s",
+        "session",
+        "transport",
+        "version",
+        "will",
+        "writable",
+    )
+
     def __init__(self, door: "MqttDoor") -> None:
         self.door = door
         self.transport: asyncio.Transport | None = None
@@ -59,14 +81,16 @@ class MqttConnection(asyncio.Protocol):
         self.will: Will | None = None
         self.keep_alive_s = 0
         self.active_at = 0.0
-        self._aliases: dict[int, str] = {}
+        self._aliases: dict[int, str] | None = None
         # Publishes that wait for the log, in their order, and those of them that it has.
-        self._unstored: deque[Message] = deque()
-        self._stored: dict[Message, int] = {}
-        self._acks: list[bytes] = []
+        self._unstored: deque[Message] | None = None
+        self._stored: dict[Message, int] | None = None
+        self._acks: list[bytes] | None = None
         self._flushing = False
-        self._waiting: deque[Packet] = deque()
+        # A publish that waits for its topic, and what came behind it.
         self._task: asyncio.Task[None] | None = None
+        self._waiting_packet: Publish | None = None
+        self._waiting: list[Packet] | None = None
 
     # --- the transport's side ---------------------------------------------------------------------------
 
@@ -120,7 +144,7 @@ class MqttConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.active_at = self.door.loop.time()
         session = self.session
-        if session is not None and session.shared and not self._waiting and self.decoder.between_packets():
+        if session is not None and session.shared and self._task is None and self.decoder.between_packets():
             matched = session.match_acks(data)
             if matched == len(data):
                 return
@@ -134,7 +158,7 @@ class MqttConnection(asyncio.Protocol):
         self._handle(packets)
 
     def _handle(self, packets: list[Packet]) -> None:
-        if self._waiting:
+        if self._waiting is not None:
             self._waiting.extend(packets)
             return
         for number, packet in enumerate(packets):
@@ -148,7 +172,7 @@ class MqttConnection(asyncio.Protocol):
     def _hold(self, address: str, rest: list[Packet]) -> None:
         """Waits for the topic of an address; the packets behind wait with it."""
         assert self.transport is not None
-        self._waiting.extend(rest)
+        self._waiting = list(rest)
         self.transport.pause_reading()
         self._task = self.door.loop.create_task(self._wait(address))
 
@@ -163,8 +187,7 @@ class MqttConnection(asyncio.Protocol):
             self._store(packet, address, target)
         if self.transport is not None:
             self.transport.resume_reading()
-            rest = list(self._waiting)
-            self._waiting.clear()
+            rest, self._waiting, self._task = self._waiting or [], None, None
             self._handle(rest)
 
     # --- packets ----------------------------------------------------------------------------------------
@@ -233,7 +256,7 @@ class MqttConnection(asyncio.Protocol):
                 # [MQTT-4.3.3-10]: it was stored already, and is answered again.
                 self._answer(encode_ack(mqtt.PUBREC, packet.packet_id, self.version))
                 return None
-            if any(message.packet_id == packet.packet_id for message in self._unstored):
+            if any(message.packet_id == packet.packet_id for message in self._unstored or ()):
                 return None
         if address.startswith("$"):
             self._not_published(
@@ -247,8 +270,6 @@ class MqttConnection(asyncio.Protocol):
         self._store(packet, address, target)
         return None
 
-    _waiting_packet: Publish | None = None
-
     def _resolve_alias(self, packet: Publish) -> str | None:
         assert packet.properties is not None
         alias = packet.properties.pop(mqtt.TOPIC_ALIAS)
@@ -258,6 +279,8 @@ class MqttConnection(asyncio.Protocol):
                 f"topic aliases go from 1 to {self.door.limits.mqtt_topic_aliases_max}",
             )
             return None
+        if self._aliases is None:
+            self._aliases = {}
         if packet.topic:
             self._aliases[alias] = packet.topic
         elif alias not in self._aliases:
@@ -288,6 +311,8 @@ class MqttConnection(asyncio.Protocol):
             expires,
         )
         if packet.qos:
+            if self._unstored is None:
+                self._unstored, self._stored, self._acks = deque(), {}, []
             self._unstored.append(message)
         if packet.retain:
             self.door.retained.put(message)
@@ -302,15 +327,17 @@ class MqttConnection(asyncio.Protocol):
         if not message.qos:
             return
         code = 0 if error is None else mqtt.UNSPECIFIED_ERROR
-        unstored = self._unstored
-        if unstored and unstored[0] is message and not self._stored:
+        unstored, kept = self._unstored, self._stored
+        assert unstored is not None
+        assert kept is not None
+        if unstored and unstored[0] is message and not kept:
             unstored.popleft()
             self._acknowledge_publish(message, code)
             return
-        self._stored[message] = code
-        while unstored and unstored[0] in self._stored:
+        kept[message] = code
+        while unstored and unstored[0] in kept:
             first = unstored.popleft()
-            self._acknowledge_publish(first, self._stored.pop(first))
+            self._acknowledge_publish(first, kept.pop(first))
 
     def _acknowledge_publish(self, message: Message, code: int) -> None:
         if code and self.version < mqtt.V5:
@@ -318,7 +345,7 @@ class MqttConnection(asyncio.Protocol):
             self.close()
             return
         if message.qos == 2 and not code and self.session is not None:
-            self.session.received.add(message.packet_id)
+            self.session.received[message.packet_id] = None
             self.session.accounted[message.stored_in] = message.offset
             self.door.keeper.mark(self.session)
         kind = mqtt.PUBACK if message.qos == 1 else mqtt.PUBREC
@@ -334,6 +361,8 @@ class MqttConnection(asyncio.Protocol):
 
     def _answer(self, frame: bytes) -> None:
         """Sends an acknowledgement with all others of this turn."""
+        if self._acks is None:
+            self._acks = []
         self._acks.append(frame)
         if not self._flushing:
             self._flushing = True
@@ -341,7 +370,7 @@ class MqttConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flushing = False
-        acks, self._acks = self._acks, []
+        acks, self._acks = self._acks or [], []
         self.write(b"".join(acks))
 
     def _acknowledge(self, packet: Ack) -> None:
@@ -349,7 +378,7 @@ class MqttConnection(asyncio.Protocol):
         assert session is not None
         if packet.kind == mqtt.PUBREL:
             known = packet.packet_id in session.received
-            session.received.discard(packet.packet_id)
+            session.received.pop(packet.packet_id, None)
             code = 0 if known else mqtt.PACKET_IDENTIFIER_NOT_FOUND
             answer = encode_ack(mqtt.PUBCOMP, packet.packet_id, self.version, code)
             self.door.keeper.save_now(session, lambda: self._answer(answer))

@@ -25,6 +25,9 @@ class Aliases:
         self._most = most
         self._numbers: dict[str, int] = {}
 
+    def __len__(self) -> int:
+        return len(self._numbers)
+
     def of(self, address: str) -> tuple[int, bool]:
         """The alias of an address, 0 if it has none, and whether the client knows it already."""
         number = self._numbers.get(address)

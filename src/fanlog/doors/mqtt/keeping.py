@@ -132,7 +132,7 @@ class Keeper:
             session = self.door.sessions[client] = Session(self.door, client)
             session.saved = True
             session.expiry_s = saved.expiry_s
-            session.received = set(saved.received)
+            session.received = dict.fromkeys(saved.received)
             session.accounted = dict(saved.accounted)
             for one in saved.subscriptions:
                 self._restore(session, one)
@@ -188,7 +188,7 @@ class Keeper:
                 session = self.door.sessions.get(client)
                 name = name_of(partition)
                 if session is not None and record.offset > session.accounted.get(name, -1):
-                    session.received.add(int(said.get(headers.MQTT_PACKET_ID) or b"0"))
+                    session.received[int(said.get(headers.MQTT_PACKET_ID) or b"0")] = None
                     session.accounted[name] = record.offset
 
     async def close(self) -> None:

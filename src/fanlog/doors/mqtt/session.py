@@ -8,13 +8,16 @@ Messages of QoS 1 and 2 are in flight until the client has said so. A session wi
 QoS 1 on a single partition takes its packet identifiers from the offsets, like all others of that kind: then
 what is in flight is a run, and the acknowledgements that will come are known bytes. In all other cases
 each message has an identifier of the session's own.
+
+Subscriptions of one session that overlap send a message once: the oldest of them that wants it, with the
+highest quality of service and the identifiers of all that want it. See `overlapping`.
 """
 
-from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fanlog.doors.mqtt.frames import Variant, shared_packet_id
+from fanlog.doors.mqtt.frames import Aliases, Variant, shared_packet_id
+from fanlog.doors.mqtt.translate import client_of
 from fanlog.log.commit import now_ms
 from fanlog.log.partition import Partition
 from fanlog.router.channels import Run
@@ -36,15 +39,30 @@ NEVER = 0xFFFFFFFF
 class Flight:
     """A message that the client has not acknowledged."""
 
-    __slots__ = ("message", "offset", "released", "run", "subscription")
+    __slots__ = ("message", "offset", "released", "retain", "run", "subscription", "variant")
 
-    def __init__(self, subscription: "Subscription", message: Message, run: Run | None, offset: int) -> None:
+    def __init__(
+        self,
+        subscription: "Subscription",
+        message: Message,
+        run: Run | None,
+        offset: int,
+        variant: Variant | None = None,
+        retain: bool = False,
+    ) -> None:
         self.subscription = subscription
+        # As it was sent: the subscription may have got other options since.
+        self.variant = variant or subscription.variant
         self.message = message
         self.run = run
         self.offset = offset
+        self.retain = retain
         # QoS 2: the client has it, and is told that it may forget the identifier.
         self.released = False
+
+    @property
+    def qos(self) -> int:
+        return min(self.message.qos, self.variant.qos)
 
 
 class SharedFlight:
@@ -77,7 +95,7 @@ def acks_of(run: Run) -> bytes:
 class Subscription:
     """One filter of one session."""
 
-    __slots__ = ("cursor", "filter", "no_local", "session", "variant")
+    __slots__ = ("beside", "cursor", "filter", "no_local", "order", "qos", "session", "since", "variant")
 
     def __init__(self, session: "Session", filter: str, variant: Variant, no_local: bool) -> None:
         self.session = session
@@ -86,6 +104,12 @@ class Subscription:
         self.no_local = no_local
         # None while it is in sync.
         self.cursor: Cursor | None = None
+        # Others of the session that overlap with it, the highest QoS of them all, and from where on it sends
+        # what is wanted by several: see `overlapping`.
+        self.beside: tuple[Subscription, ...] = ()
+        self.qos = variant.qos
+        self.since: dict[Partition, int] = {}
+        self.order = session.next_order()
 
     # --- in sync ----------------------------------------------------------------------------------------
 
@@ -94,15 +118,21 @@ class Subscription:
         connection = session.connection
         if connection is None or not connection.writable:
             return False
-        if not self.variant.qos and not self.no_local and len(frames) <= session.packet_bytes_max:
+        if frames and not self.qos and not self.no_local and len(frames) <= session.packet_bytes_max:
             connection.write(frames)
             return True
-        if self.variant.qos and len(run.messages) > session.room():
+        if self.qos and len(run.messages) > session.room():
             return False
-        if frames and not self.no_local and len(frames) <= session.packet_bytes_max:
+        if (
+            frames
+            and not self.no_local
+            and len(frames) <= session.packet_bytes_max
+            and session.identifiers_free(run)
+        ):
             acks = acks_of(run)
-            session.shared.append(SharedFlight(self, run, acks))
-            session.shared_count += len(acks) >> 2
+            if acks:
+                session.shared.append(SharedFlight(self, run, acks))
+                session.shared_count += len(acks) >> 2
             connection.write(frames)
             return True
         self.give(run)
@@ -131,9 +161,9 @@ class Subscription:
 
     def room(self) -> int:
         connection = self.session.connection
-        if connection is None or not connection.writable:
+        if connection is None or not connection.writable or self.cursor is None:
             return 0
-        return self.session.room() if self.variant.qos else _ROOM_QOS0
+        return self.session.room() if self.qos else _ROOM_QOS0
 
     def give(self, run: Run) -> None:
         """Sends a run with frames of its own."""
@@ -145,44 +175,32 @@ class Subscription:
         for message, offset in zip(run.messages, run.offsets, strict=True):
             if message.expires_at_ms and message.expires_at_ms <= now:
                 continue
-            if self.no_local and message.publisher is connection:
+            if self.no_local and session.published(message):
                 # [MQTT-3.8.3-3]
                 continue
+            variant: Variant | None = self.variant
+            if self.beside:
+                variant = overlapping.variant_for(self, message, run.partition, offset)
+            if variant is None:
+                continue
             packet_id = 0
-            if message.qos and self.variant.qos:
-                packet_id = shared_packet_id(offset) if self.variant.shared_ids else session.new_packet_id()
-            frame = self.variant.frame(message, run, offset, packet_id, now)
-            if len(frame) > session.packet_bytes_max:
-                # [MQTT-3.1.2-25]: as if it had been sent.
+            if message.qos and variant.qos:
+                packet_id = session.packet_id_for(offset, variant.shared_ids)
+            frame = session.frame(variant, message, run, offset, packet_id, now)
+            if not frame:
+                # [MQTT-3.1.2-25]: it is too long for the client, and as good as sent.
                 continue
             if packet_id:
-                session.flights[packet_id] = Flight(self, message, run, offset)
+                session.flights[packet_id] = Flight(self, message, run, offset, variant)
             frames.append(frame)
         if not frames:
             return
         data = b"".join(frames)
-        if self.variant.qos == 2:
+        if self.qos == 2:
             # Which identifier a message has must not be forgotten once the client may have seen it.
             session.door.keeper.save_now(session, lambda: connection.write(data))
         else:
             connection.write(data)
-
-    def give_retained(self, messages: list[Message]) -> None:
-        """Sends what was retained, each with an identifier of its own."""
-        session = self.session
-        connection = session.connection
-        assert connection is not None
-        now = now_ms()
-        for message in messages:
-            if message.expires_at_ms and message.expires_at_ms <= now:
-                continue
-            packet_id = session.new_packet_id() if message.qos and self.variant.qos else 0
-            frame = self.variant.frame(message, None, 0, packet_id, now, retain=True)
-            if len(frame) > session.packet_bytes_max:
-                continue
-            if packet_id:
-                session.flights[packet_id] = Flight(self, message, None, 0)
-            connection.write(frame)
 
     def announce(self, messages: list[Message]) -> None:
         """Sends what is in no log, if there is room; of QoS 0 whatever was asked for."""
@@ -194,13 +212,24 @@ class Subscription:
         connection.write(b"".join([one for one in frames if len(one) <= self.session.packet_bytes_max]))
 
     def caught_up(self) -> None:
-        if self.session.connection is not None:
+        # A cursor that was under way may outlast its subscription.
+        if self.session.connection is not None and self.cursor is not None:
             self.join()
 
     def leave(self) -> None:
         """Stops receiving."""
         self.session.router.leave(self.filter, self)
         self.cursor = None
+
+    def detach(self) -> None:
+        """The connection is gone: stays where it is."""
+        if self.cursor is None:
+            self.session.router.leave(self.filter, self)
+            self.cursor = Cursor(self, self.positions())
+
+    def end(self) -> None:
+        """The session is over."""
+        self.leave()
 
     def change(self, variant: Variant, no_local: bool) -> None:
         """Takes other options, and misses nothing."""
@@ -210,9 +239,28 @@ class Subscription:
             self.session.router.join(self.filter, self)
         else:
             self.variant, self.no_local = variant, no_local
+        overlapping.settle_qos(self)
 
 
 class Session:
+    __slots__ = (
+        "_last_id",
+        "accounted",
+        "client_id",
+        "connection",
+        "door",
+        "expiry_s",
+        "flights",
+        "packet_bytes_max",
+        "received",
+        "router",
+        "saved",
+        "shared",
+        "shared_count",
+        "subscriptions",
+        "window",
+    )
+
     def __init__(self, door: "MqttDoor", client_id: str) -> None:
         self.door = door
         self.router = door.router
@@ -220,29 +268,82 @@ class Session:
         self.connection: MqttConnection | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.flights: dict[int, Flight] = {}
-        self.shared: deque[SharedFlight] = deque()
+        self.shared: list[SharedFlight] = []
         self.shared_count = 0
         # Identifiers of QoS 2 messages that were stored, and that the client has not released.
-        self.received: set[int] = set()
+        self.received: dict[int, None] = {}
         # The last of them in each partition, for whoever looks for more after a crash.
         self.accounted: dict[str, int] = {}
         # Whether there is a record of this session.
         self.saved = False
+        # What is sent again to a client that came back, and retained messages that greet a new subscription:
+        # as fast as the client takes them.
+        self.again: deque[int] = deque()
+        self.greetings: deque[tuple[Subscription, str]] = deque()
+        self.aliases: Aliases | None = None
         self.window = _PACKET_IDS
         self.packet_bytes_max = 1 << 28
         self.expiry_s = 0
         self._last_id = 0
+        self._last_order = 0
 
     def room(self) -> int:
         return self.window - len(self.flights) - self.shared_count
 
-    def new_packet_id(self) -> int:
+    def next_order(self) -> int:
+        self._last_order += 1
+        return self._last_order
+
+    def packet_id_for(self, offset: int, shared: bool) -> int:
+        """An identifier that is not in flight; the one that all have for the record, if it can be."""
         if self.shared:
             self.unfold()
+        if shared and shared_packet_id(offset) not in self.flights:
+            return shared_packet_id(offset)
         while True:
             self._last_id = self._last_id % _PACKET_IDS + 1
             if self._last_id not in self.flights:
                 return self._last_id
+
+    def identifiers_free(self, run: Run) -> bool:
+        """Whether the identifiers that all have for a run collide with nothing in flight here."""
+        first = self.shared[0].run.offsets[0] if self.shared else run.offsets[0]
+        if run.offsets[-1] - first >= _PACKET_IDS:
+            return False
+        return not self.flights or self.flights.keys().isdisjoint(map(shared_packet_id, run.offsets))
+
+    def published(self, message: Message) -> bool:
+        """Whether this client published a message, be it over an earlier connection."""
+        return message.publisher is self.connection or client_of(message.headers) == self.client_id
+
+    # --- frames -----------------------------------------------------------------------------------------
+
+    def frame(
+        self,
+        variant: Variant,
+        message: Message,
+        run: Run | None,
+        offset: int,
+        packet_id: int,
+        now: int,
+        *,
+        dup: bool = False,
+        retain: bool = False,
+    ) -> bytes:
+        """A frame of this session's own; empty if it is too long for the client."""
+        aliases = self.aliases
+        if variant.qos == 2 and self.expiry_s:
+            # It is sent when the session is saved. Others that name the same alias may leave before.
+            aliases = None
+        known = len(aliases) if aliases is not None else 0
+        frame = variant.frame(
+            message, run, offset, packet_id, now, dup=dup, retain=retain, aliases=aliases
+        )
+        if len(frame) > self.packet_bytes_max:
+            if aliases is not None and len(aliases) > known:
+                aliases.forget_last()
+            return b""
+        return frame
 
     # --- acknowledgements -------------------------------------------------------------------------------
 
@@ -258,7 +359,7 @@ class Session:
             at += size
             self.shared_count -= size >> 2
             if size == due:
-                self.shared.popleft()
+                del self.shared[0]
             else:
                 flight.at += size
         if at:
@@ -293,12 +394,18 @@ class Session:
             self.unfold()
         if self.flights.pop(packet_id, None) is None:
             return False
+        if self.again and packet_id in self.again:
+            self.again.remove(packet_id)
         self.door.keeper.mark(self)
         self.wake()
         return True
 
     def wake(self) -> None:
         """There may be room again: goes on with what is behind."""
+        if self.again:
+            self._send_again()
+        if self.greetings and not self.again:
+            self._greet()
         for subscription in self.subscriptions.values():
             if subscription.cursor is not None:
                 self.router.pump.wake(subscription.cursor)
@@ -315,36 +422,85 @@ class Session:
 
     def resume(self) -> None:
         """Sends again what was in flight, [MQTT-4.4.0-1], and goes on where the session was."""
+        self.again = deque(self.flights)
+        self.wake()
+
+    def _send_again(self) -> None:
         connection = self.connection
-        assert connection is not None
+        if connection is None:
+            return
         now = now_ms()
         frames = []
-        for packet_id, flight in self.flights.items():
+        # [MQTT-3.3.4-9]: the client may now want fewer at a time than before.
+        while self.again and len(self.flights) - len(self.again) < self.window:
+            packet_id = self.again.popleft()
+            flight = self.flights[packet_id]
             if flight.released:
                 frames.append(encode_ack(PUBREL, packet_id, connection.version))
+                continue
+            variant = replace(flight.variant, v5=connection.version == V5)
+            frame = self.frame(
+                variant,
+                flight.message,
+                flight.run,
+                flight.offset,
+                packet_id,
+                now,
+                dup=True,
+                retain=flight.retain,
+            )
+            if frame:
+                frames.append(frame)
             else:
-                variant = flight.subscription.variant
-                frames.append(
-                    variant.frame(flight.message, flight.run, flight.offset, packet_id, now, dup=True)
-                )
+                del self.flights[packet_id]
         if frames:
             connection.write(b"".join(frames))
-        self.wake()
+
+    def _greet(self) -> None:
+        """Sends retained messages, each with an identifier of its own."""
+        now = now_ms()
+        while self.greetings:
+            connection = self.connection
+            subscription, address = self.greetings[0]
+            if connection is None or not connection.writable:
+                return
+            message = self.door.retained.get(address)
+            if message is None or self.subscriptions.get(subscription.filter) is not subscription:
+                self.greetings.popleft()
+                continue
+            variant = subscription.variant
+            if message.qos and variant.qos and self.room() <= 0:
+                return
+            self.greetings.popleft()
+            if subscription.no_local and self.published(message):
+                continue
+            packet_id = self.packet_id_for(0, False) if message.qos and variant.qos else 0
+            frame = self.frame(variant, message, None, 0, packet_id, now, retain=True)
+            if not frame:
+                continue
+            if packet_id:
+                self.flights[packet_id] = Flight(subscription, message, None, 0, variant, retain=True)
+            connection.write(frame)
 
     def detach(self) -> None:
         """The connection is gone: every subscription stays where it is."""
         self.connection = None
+        self.again.clear()
         if self.shared:
             self.unfold()
         for subscription in self.subscriptions.values():
-            if subscription.cursor is None:
-                self.router.leave(subscription.filter, subscription)
-                subscription.cursor = Cursor(subscription, subscription.positions())
+            subscription.detach()
 
     def end(self) -> None:
         """The session is over."""
         for subscription in self.subscriptions.values():
-            subscription.leave()
+            subscription.end()
         self.subscriptions.clear()
         self.flights.clear()
         self.shared.clear()
+        self.shared_count = 0
+        self.greetings.clear()
+
+
+# At the end, because it looks at subscriptions.
+from fanlog.doors.mqtt import overlapping  # noqa: E402
