@@ -10,7 +10,8 @@ the names that begin with `__` are the broker's own) is escaped: `_e_`, then let
 they are, and every other byte as `_` and two hexadecimal digits. The escape can be undone, so nothing is
 lost on the way.
 
-A record whose key is no possible end of an address (not UTF-8, or with wildcards) has its topic's.
+A record whose key is no possible end of an address (not UTF-8, with wildcards, or too long) has its
+topic's.
 """
 
 import re
@@ -22,6 +23,8 @@ _ESCAPED: Final = "_e_"
 _ESCAPE: Final = re.compile(r"_([0-9a-f]{2})")
 _NOT_IN_ADDRESSES: Final = re.compile("[+#\x00]")
 ADDRESS_BYTES_MAX: Final = 65_535
+# As many characters of any kind are no longer than that.
+_CHARACTERS_MAX: Final = ADDRESS_BYTES_MAX // 4
 
 
 class AddressError(ValueError):
@@ -66,7 +69,10 @@ class Addresses:
             return text or level_name(topic)
         if text is None:
             return level_name(topic)
-        return f"{level_name(topic)}/{text}"
+        address = f"{level_name(topic)}/{text}"
+        if len(address) > _CHARACTERS_MAX and len(address.encode()) > ADDRESS_BYTES_MAX:
+            return level_name(topic)
+        return address
 
     def topics_of(self, filter: str, topics: "list[str]") -> list[str]:
         """Those of `topics` that may hold records whose address matches `filter`."""
@@ -79,7 +85,7 @@ class Addresses:
 
 
 def _readable(key: bytes | None) -> str | None:
-    if key is None:
+    if key is None or len(key) > ADDRESS_BYTES_MAX:
         return None
     try:
         text = key.decode()

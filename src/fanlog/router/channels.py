@@ -33,6 +33,16 @@ class Run:
         self.acks: object = None
         self.sent_bytes = 0
 
+    def add(self, message: Message, offset: int) -> None:
+        self.messages.append(message)
+        self.offsets.append(offset)
+
+    def beginning(self, count: int) -> "Run":
+        """The first `count` messages, as a run of their own."""
+        part = Run(self.partition, self.first, self.offsets[count - 1] + 1, self.timestamp)
+        part.messages, part.offsets = self.messages[:count], self.offsets[:count]
+        return part
+
     def value_bytes(self) -> int:
         return sum([len(message.value or b"") for message in self.messages])
 

@@ -2,26 +2,36 @@
 
 A cursor is a subscription's place in every partition that its filter covers. It is worked on when its
 subscriber can take something, a little at a time and one after the other, so that those in sync are never
-kept waiting; what is not in memory is read in a thread. One that has come to where the channels are joins
-its channel in the same moment, so nothing falls between.
+kept waiting; what is not in memory is read in a thread. What stands at a place in the log is read, and its
+frames are made, once for all who come by there: a thousand who fell behind together cost one. A cursor that
+has come to where the channels are joins its channel in the same moment, so nothing falls between.
 """
 
 import asyncio
+import logging
 import re
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fanlog.log.errors import LogError, OffsetOutOfRange, WouldBlock
 from fanlog.log.partition import Partition, unpack
-from fanlog.router.channels import Member, Run
+from fanlog.router.channels import Member, Run, Variant
 from fanlog.wire import records
 
 if TYPE_CHECKING:
     from fanlog.router.router import Router
 
+logger = logging.getLogger(__name__)
+
 # Read for one cursor before the next has its turn, and for all of them in one turn of the loop.
 READ_BYTES: Final = 64 << 10
 TURN_BYTES: Final = 512 << 10
+# Who looks for one key reads more at once: nearly all of it is passed over.
+READ_BYTES_ONE_KEY: Final = 1 << 20
+# Chunks end at offsets that are multiples of this, so that readers who began at different places soon share.
+CHUNK_RECORDS: Final = 512
+CHUNKS_KEPT: Final = 128
 
 
 class Follower(Member, Protocol):
@@ -35,12 +45,29 @@ class Follower(Member, Protocol):
         ...
 
     def give(self, run: Run) -> None:
-        """Takes a run of at most `room` messages, for it alone."""
+        """Takes a run of at most `room` messages, with frames of its own."""
         ...
 
     def caught_up(self) -> None:
         """It is about to join its channel."""
         ...
+
+
+class Chunk:
+    """What one reading of the log holds for one filter; its frames are shared like those of a channel."""
+
+    __slots__ = ("_frames", "cost", "run")
+
+    def __init__(self, run: Run, cost: int) -> None:
+        self.run = run
+        self.cost = cost
+        self._frames: dict[Variant, bytes] = {}
+
+    def frames(self, variant: Variant) -> bytes:
+        found = self._frames.get(variant)
+        if found is None:
+            found = self._frames[variant] = variant.encode(self.run)
+        return found
 
 
 class Cursor:
@@ -62,6 +89,7 @@ class Pump:
         self.loop = asyncio.get_running_loop()
         self._ready: deque[Cursor] = deque()
         self._scheduled = False
+        self._chunks: OrderedDict[tuple[Partition, int, str], Chunk] = OrderedDict()
 
     def wake(self, cursor: Cursor) -> None:
         """The cursor's subscriber may be able to take something."""
@@ -85,40 +113,42 @@ class Pump:
             self.loop.call_soon(self._turn)
 
     def _step(self, cursor: Cursor) -> int:
-        """Moves a cursor on by one read; returns what it cost."""
+        """Moves a cursor on by one chunk; returns what it cost."""
         partition = self._behind(cursor)
         if partition is None:
-            cursor.follower.caught_up()
+            if cursor.follower.room() > 0:
+                cursor.follower.caught_up()
             return 1024
         if cursor.follower.room() <= 0:
             # It is woken again when that changes.
             return 0
         try:
-            data = partition.read(cursor.positions[partition], READ_BYTES)
+            chunk = self._chunk(cursor, partition, wait=False)
         except WouldBlock:
             cursor.busy = True
-            task = self.loop.create_task(self._from_disk(cursor, partition))
-            task.add_done_callback(lambda _: None)
+            self.loop.create_task(self._from_disk(cursor, partition))
             return 1024
         except OffsetOutOfRange:
             # Retention was faster: go on where there is something.
-            cursor.positions[partition] = partition.log_start
-            data = b""
-        except LogError:
-            cursor.positions.pop(partition, None)
-            data = b""
-        self._consume(cursor, partition, bytes(data))
+            cursor.positions[partition] = max(partition.log_start, cursor.positions[partition] + 1)
+        except LogError as error:
+            logger.error("%s: a reader that is behind cannot go on: %s", cursor.follower.filter, error)
+            cursor.positions[partition] = self.router.delivered(partition)
+        else:
+            if not self._give(cursor, partition, chunk):
+                return chunk.cost
+            self.wake(cursor)
+            return chunk.cost
         self.wake(cursor)
-        return max(len(data), 1024)
+        return 1024
 
     async def _from_disk(self, cursor: Cursor, partition: Partition) -> None:
         try:
-            data = await asyncio.to_thread(partition.read, cursor.positions[partition], READ_BYTES, True)
-        except LogError:
-            data = b""
-        cursor.busy = False
-        if cursor.follower.room() > 0 and partition in cursor.positions:
-            self._consume(cursor, partition, bytes(data))
+            await asyncio.to_thread(self._chunk, cursor, partition, True)
+        except LogError as error:
+            logger.error("%s: %s", cursor.follower.filter, error)
+        finally:
+            cursor.busy = False
         self.wake(cursor)
 
     def _behind(self, cursor: Cursor) -> Partition | None:
@@ -130,35 +160,87 @@ class Pump:
                 return partition
         return None
 
-    def _consume(self, cursor: Cursor, partition: Partition, data: bytes) -> None:
-        end = self.router.delivered(partition)
-        position = cursor.positions[partition]
-        room = cursor.follower.room()
-        run = Run(partition, position, position, 0)
-        at = 0
-        while at + records.HEADER_BYTES <= len(data) and room > 0:
-            header = records.read_header(data, at)
-            if at + header.size > len(data) or header.base_offset >= end:
-                break
-            found = unpack(data[at : at + header.size], header)
-            for record, message in zip(found, self.router.messages(partition.topic, found), strict=True):
-                if record.offset < position:
-                    continue
-                if room <= 0:
-                    break
-                if cursor.pattern.fullmatch(message.address):
-                    run.messages.append(message)
-                    run.offsets.append(record.offset)
-                    run.timestamp = record.timestamp
-                    room -= 1
-                position = record.offset + 1
-            else:
-                position = max(position, header.last_offset + 1)
-            at += header.size
-        cursor.positions[partition] = run.end = position
-        if run.messages:
-            cursor.follower.give(run)
+    def _give(self, cursor: Cursor, partition: Partition, chunk: Chunk) -> bool:
+        """Hands a chunk over, or as much of it as there is room for; False if there is none."""
+        follower, run = cursor.follower, chunk.run
+        room = follower.room()
+        if not run.messages:
+            cursor.positions[partition] = run.end
+        elif len(run.messages) <= room:
+            if not follower.push(chunk.frames(follower.variant), run):
+                return False
+            cursor.positions[partition] = run.end
             self.router.caught_up_by(run)
+        else:
+            part = run.beginning(room)
+            follower.give(part)
+            cursor.positions[partition] = part.end
+            self.router.caught_up_by(part)
+        return True
+
+    def _chunk(self, cursor: Cursor, partition: Partition, wait: bool) -> Chunk:
+        """What stands at a cursor's place, read once for all who are there."""
+        position = cursor.positions[partition]
+        end = self.router.delivered(partition)
+        name = (partition, position, cursor.follower.filter)
+        chunk = self._chunks.get(name)
+        if chunk is not None:
+            return chunk
+        literal = is_literal(cursor.follower.filter)
+        data = bytes(partition.read(position, READ_BYTES_ONE_KEY if literal else READ_BYTES, wait))
+        run = Run(partition, position, position, 0)
+        if literal:
+            self._pick(run, data, cursor.follower.filter, end)
+        else:
+            self._sift(run, data, cursor.pattern, end)
+        if run.end == position:
+            # Compaction has left nothing here.
+            run.end = min(records.read_header(data).base_offset, end) if data else end
+        chunk = self._chunks[name] = Chunk(run, max(len(data), 1024))
+        if len(self._chunks) > CHUNKS_KEPT:
+            self._chunks.popitem(last=False)
+        return chunk
+
+    def _pick(self, run: Run, data: bytes, address: str, end: int) -> None:
+        """Takes the records of one address out of `data`."""
+        place = self.router.addresses.place(address)
+        for header, at, size in batches(data, end):
+            run.end = header.last_offset + 1
+            if place.key is None or header.compression:
+                found = [one for one in unpack(data[at : at + size], header) if one.key == place.key]
+            else:
+                found = records.find_key(data, at + records.HEADER_BYTES, header, place.key)
+            found = [record for record in found if record.offset >= run.first]
+            for record, message in zip(found, self.router.messages(run.partition.topic, found), strict=True):
+                run.add(message, record.offset)
+
+    def _sift(self, run: Run, data: bytes, pattern: re.Pattern[str], end: int) -> None:
+        """Takes what matches a pattern out of `data`, up to the end of a chunk."""
+        limit = min(end, (run.first // CHUNK_RECORDS + 1) * CHUNK_RECORDS)
+        for header, at, size in batches(data, limit):
+            found = unpack(data[at : at + size], header)
+            for record, message in zip(found, self.router.messages(run.partition.topic, found), strict=True):
+                if record.offset >= limit:
+                    run.end = limit
+                    return
+                if record.offset >= run.first and pattern.fullmatch(message.address):
+                    run.add(message, record.offset)
+            run.end = min(header.last_offset + 1, limit)
+
+
+def batches(data: bytes, end: int) -> Iterator[tuple[records.Header, int, int]]:
+    """Header, place and size of the batches in `data` that begin before offset `end`."""
+    at = 0
+    while at + records.HEADER_BYTES <= len(data):
+        header = records.read_header(data, at)
+        if at + header.size > len(data) or header.base_offset >= end:
+            return
+        yield header, at, header.size
+        at += header.size
+
+
+def is_literal(filter: str) -> bool:
+    return "+" not in filter and "#" not in filter
 
 
 def pattern_of(filter: str) -> re.Pattern[str]:

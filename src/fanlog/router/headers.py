@@ -31,6 +31,7 @@ NO_HEADERS: Final = records.encode_headers(())
 def message_of(address: str, record: Record) -> Message:
     """A record as a message on its way to subscribers."""
     message = Message(address, record.key, record.value, NO_HEADERS)
+    message.timestamp = record.timestamp
     if record.headers:
         message.headers = records.encode_headers(record.headers)
         for name, value in record.headers:

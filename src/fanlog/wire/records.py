@@ -390,6 +390,8 @@ class Message:
         # Where it came to stand, if it is of QoS 2.
         self.stored_in = ""
         self.offset = -1
+        # When it was stored, if it comes from the log.
+        self.timestamp = 0
         # 0 for never.
         self.expires_at_ms = expires_at_ms
 
@@ -474,3 +476,43 @@ def last_boundary(data: bytes, at: int, end: int) -> int:
             break
         at = following
     return at
+
+
+def find_key(data: bytes, at: int, header: Header, key: bytes) -> list[Record]:
+    """The records of one key in a batch whose (decompressed) records begin at `at` of `data`.
+
+    Looks at nothing else of the others than their lengths and keys.
+    """
+    found: list[Record] = []
+    size = len(key)
+    try:
+        for _ in range(header.record_count):
+            begin = at
+            byte = data[at]
+            if byte < 0x80:
+                length = byte >> 1
+                at += 1
+            else:
+                length, at = _varint(data, at)
+            end = at + length
+            # Behind the attributes: the deltas of time and of offset.
+            at += 1
+            while data[at] >= 0x80:
+                at += 1
+            at += 1
+            while data[at] >= 0x80:
+                at += 1
+            at += 1
+            byte = data[at]
+            if byte < 0x80:
+                key_size = byte >> 1 if byte & 1 == 0 else -1
+                at += 1
+            else:
+                key_size, at = _varint(data, at)
+            if key_size == size and data[at : at + size] == key:
+                one = header._replace(record_count=1)
+                found += decode_records(data[begin:end], 0, one)
+            at = end
+    except IndexError:
+        raise BatchError("the records end before their count does") from None
+    return found
