@@ -42,18 +42,43 @@ class Retained:
 
         `done` is called when that is stored, or refused.
         """
-        value = message.value or None
-        if value is None:
-            self._kept.pop(message.address, None)
-        else:
-            self._kept[message.address] = message
-        kept = Message(message.address, message.address.encode(), value, message.headers)
+        self.show(message)
+        self.store(message, done)
+
+    def store(self, message: Message, done: Done | None = None) -> None:
+        """Stores what is to be kept, and does not show it yet."""
+        kept = Message(message.address, message.address.encode(), message.value or None, message.headers)
         batch = records.batch_of_messages([kept], self.journal.clock_ms())
         self.journal.append_batch(message.address, batch, done)
 
+    def show(self, message: Message) -> None:
+        """From now on, whoever asks for the last message of the address gets this one."""
+        self._kept.pop(message.address, None)
+        if message.value:
+            # Without its publisher, whose connection would be kept as well.
+            self._kept[message.address] = Message(
+                message.address,
+                message.key,
+                message.value,
+                message.headers,
+                None,
+                message.qos,
+                0,
+                message.retain,
+                message.expires_at_ms,
+            )
+
+    def get(self, address: str) -> Message | None:
+        """The last message of an address, unless its time is over."""
+        found = self._kept.get(address)
+        if found is not None and found.expires_at_ms and found.expires_at_ms <= self.journal.clock_ms():
+            del self._kept[address]
+            return None
+        return found
+
     def matching(self, filter: str) -> list[Message]:
         if "+" not in filter and "#" not in filter:
-            found = self._kept.get(filter)
+            found = self.get(filter)
             return [] if found is None else [found]
         pattern = pattern_of(filter)
         return [message for address, message in self._kept.items() if pattern.fullmatch(address)]

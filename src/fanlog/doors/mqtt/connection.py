@@ -1,7 +1,8 @@
 """One MQTT client's connection: packets in, answers out.
 
 Packets are handled in the order in which they come. One that has to wait (a topic must be made first) holds
-up those behind it on the same connection and nobody else. Acknowledgements of publishes leave in the order
+up those behind it on the same connection and nobody else; what came before the client left is handled even if
+it has left meanwhile. Acknowledgements of publishes leave in the order
 of the publishes, [MQTT-4.6.0-2], once the log has them, all of a turn in one write.
 """
 
@@ -9,12 +10,14 @@ import asyncio
 import logging
 import os
 from collections import deque
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from fanlog.cluster.catalog import CatalogError
 from fanlog.doors.mqtt import subscribing
+from fanlog.doors.mqtt.frames import Aliases
 from fanlog.doors.mqtt.session import Session
-from fanlog.doors.mqtt.translate import expiry_of, headers_of, plain_headers, with_sender
+from fanlog.doors.mqtt.translate import expiry_of, headers_of, plain_headers, with_client, with_sender
 from fanlog.log.commit import now_ms
 from fanlog.log.errors import LogError
 from fanlog.router.addresses import AddressError
@@ -45,6 +48,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Time that a client gets to read the last words.
+_LINGER_SECONDS = 2.0
+
 
 class MqttConnection(asyncio.Protocol):
     # There may be many thousands, most of them silent: each has what it needs, when it needs it.
@@ -52,16 +58,18 @@ class MqttConnection(asyncio.Protocol):
         "_acks",
         "_aliases",
         "_flushing",
+        "_halves",
         "_stored",
         "_task",
         "_unstored",
         "_waiting",
-        "_waiting_packet",
         "active_at",
+        "closing",
         "decoder",
         "door",
         "fd",
         "keep_alive_s",
+        "problems",
         "session",
         "transport",
         "version",
@@ -79,6 +87,12 @@ class MqttConnection(asyncio.Protocol):
         # Where to write without the transport; -1 where that cannot be.
         self.fd = -1
         self.will: Will | None = None
+        # Set when this side has decided to end it.
+        self.closing = False
+        # Whether the client wants to be told reasons in acknowledgements.
+        self.problems = True
+        # Retained messages of which one of two logs has taken its copy.
+        self._halves: dict[Message, LogError | None] | None = None
         self.keep_alive_s = 0
         self.active_at = 0.0
         self._aliases: dict[int, str] | None = None
@@ -87,10 +101,9 @@ class MqttConnection(asyncio.Protocol):
         self._stored: dict[Message, int] | None = None
         self._acks: list[bytes] | None = None
         self._flushing = False
-        # A publish that waits for its topic, and what came behind it.
+        # A packet that takes time, and what came behind it.
         self._task: asyncio.Task[None] | None = None
-        self._waiting_packet: Publish | None = None
-        self._waiting: list[Packet] | None = None
+        self._waiting: list[Packet | ProtocolError] | None = None
 
     # --- the transport's side ---------------------------------------------------------------------------
 
@@ -108,9 +121,8 @@ class MqttConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
         self.fd = -1
-        if self._task is not None:
-            self._task.cancel()
-        self.door.closed(self)
+        if self._task is None:
+            self.door.closed(self)
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -137,8 +149,10 @@ class MqttConnection(asyncio.Protocol):
                 return
             if sent == len(data):
                 return
-            data = data[sent:]
-        if self.transport is not None:
+            # A view: what waits for many connections is still the same bytes.
+            if self.transport is not None:
+                self.transport.write(memoryview(data)[sent:])
+        elif self.transport is not None:
             self.transport.write(data)
 
     def data_received(self, data: bytes) -> None:
@@ -152,48 +166,47 @@ class MqttConnection(asyncio.Protocol):
         try:
             packets = self.decoder.feed(data)
         except ProtocolError as error:
-            self._handle(error.packets)
-            self.refuse(error.reason_code, error.text)
+            self._handle([*error.packets, error])
             return
         self._handle(packets)
 
-    def _handle(self, packets: list[Packet]) -> None:
+    def _handle(self, packets: Sequence[Packet | ProtocolError]) -> None:
         if self._waiting is not None:
             self._waiting.extend(packets)
             return
         for number, packet in enumerate(packets):
-            if self.transport is None:
+            if self.closing:
+                return
+            if isinstance(packet, ProtocolError):
+                self.refuse(packet.reason_code, packet.text)
                 return
             wait = self._dispatch(packet)
             if wait is not None:
-                self._hold(wait, packets[number + 1 :])
+                self._waiting = list(packets[number + 1 :])
+                if self.transport is not None:
+                    self.transport.pause_reading()
+                self._task = self.door.loop.create_task(self._hold(wait))
                 return
 
-    def _hold(self, address: str, rest: list[Packet]) -> None:
-        """Waits for the topic of an address; the packets behind wait with it."""
-        assert self.transport is not None
-        self._waiting = list(rest)
-        self.transport.pause_reading()
-        self._task = self.door.loop.create_task(self._wait(address))
-
-    async def _wait(self, address: str) -> None:
-        packet = self._waiting_packet
-        assert packet is not None
+    async def _hold(self, wait: Coroutine[Any, Any, None]) -> None:
+        """Does what takes time; the packets behind it wait."""
         try:
-            target = await self.door.router.make_target(address)
-        except (CatalogError, AddressError, OSError) as error:
-            self._not_published(packet, mqtt.TOPIC_NAME_INVALID, str(error))
-        else:
-            self._store(packet, address, target)
-        if self.transport is not None:
+            await wait
+        except Exception:
+            logger.exception("mqtt: a packet could not be handled")
+            self.close()
+        rest, self._waiting, self._task = self._waiting or [], None, None
+        if self.transport is not None and not self.closing:
             self.transport.resume_reading()
-            rest, self._waiting, self._task = self._waiting or [], None, None
-            self._handle(rest)
+        self._handle(rest)
+        if self.transport is None and self._task is None:
+            # It was lost meanwhile.
+            self.door.closed(self)
 
     # --- packets ----------------------------------------------------------------------------------------
 
-    def _dispatch(self, packet: Packet) -> str | None:
-        """Handles a packet. Returns an address that has to be made before anything else is done."""
+    def _dispatch(self, packet: Packet) -> Coroutine[Any, Any, None] | None:
+        """Handles a packet. What it returns has to be waited for before anything else is done."""
         if isinstance(packet, Publish):
             return self._publish(packet)
         if isinstance(packet, Ack):
@@ -203,13 +216,14 @@ class MqttConnection(asyncio.Protocol):
         elif isinstance(packet, Connect):
             self._connect(packet)
         elif isinstance(packet, Subscribe):
-            subscribing.subscribe(self, packet)
+            return subscribing.subscribe(self, packet)
         elif isinstance(packet, Unsubscribe):
             subscribing.unsubscribe(self, packet)
         elif isinstance(packet, Disconnect):
             self._disconnect(packet)
         elif isinstance(packet, Auth):
-            self.refuse(mqtt.BAD_AUTHENTICATION_METHOD, "there is no such method of authentication")
+            # [MQTT-4.12.0-6]: there was no method in the CONNECT, or it would have been refused.
+            self.refuse(mqtt.PROTOCOL_FAULT, "an AUTH, but no method of authentication was agreed on")
         return None
 
     def _connect(self, packet: Connect) -> None:
@@ -227,7 +241,12 @@ class MqttConnection(asyncio.Protocol):
                 mqtt.CLIENT_IDENTIFIER_NOT_VALID, "a session that is to last needs a client identifier"
             )
             return
-        self.will = packet.will
+        will = packet.will
+        if will is not None and not payload_fits(will.properties, will.payload):
+            self.refuse(mqtt.PAYLOAD_FORMAT_INVALID, "the will is said to be UTF-8, and is not")
+            return
+        self.will = will
+        self.problems = packet.properties.get(mqtt.REQUEST_PROBLEM_INFORMATION, 1) == 1
         self.keep_alive_s = packet.keep_alive_s
         client_id = packet.client_id or self.door.new_client_id()
         session, present = self.door.take_session(self, client_id, packet)
@@ -235,40 +254,74 @@ class MqttConnection(asyncio.Protocol):
         session.window = packet.properties.get(mqtt.RECEIVE_MAXIMUM, self.door.limits.mqtt_in_flight_max)
         session.window = min(session.window, self.door.limits.mqtt_in_flight_max)
         session.packet_bytes_max = packet.properties.get(mqtt.MAXIMUM_PACKET_SIZE, 1 << 28)
+        aliases = packet.properties.get(mqtt.TOPIC_ALIAS_MAXIMUM, 0)
+        session.aliases = Aliases(aliases) if aliases else None
         properties: dict[int, Any] = {}
         if self.version == mqtt.V5:
             properties = self.door.offer(packet, client_id)
         self.write(encode_connack(self.version, present, 0, properties or None))
         session.attach(self)
+        subscribing.settle(session)
         if present:
             session.resume()
 
-    def _publish(self, packet: Publish) -> str | None:
+    def _publish(self, packet: Publish) -> Coroutine[Any, Any, None] | None:
         address = packet.topic
-        if packet.properties is not None and mqtt.TOPIC_ALIAS in packet.properties:
-            resolved = self._resolve_alias(packet)
-            if resolved is None:
+        if packet.properties is not None:
+            if mqtt.TOPIC_ALIAS in packet.properties:
+                resolved = self._resolve_alias(packet)
+                if resolved is None:
+                    return None
+                address = packet.topic = resolved
+            if not payload_fits(packet.properties, packet.payload):
+                self._not_published(packet, mqtt.PAYLOAD_FORMAT_INVALID, "the payload is not UTF-8")
                 return None
-            address = packet.topic = resolved
-        if packet.qos == 2:
-            assert self.session is not None
-            if packet.packet_id in self.session.received:
-                # [MQTT-4.3.3-10]: it was stored already, and is answered again.
-                self._answer(encode_ack(mqtt.PUBREC, packet.packet_id, self.version))
-                return None
-            if any(message.packet_id == packet.packet_id for message in self._unstored or ()):
-                return None
-        if address.startswith("$"):
+        if packet.qos and not self._expected(packet):
+            return None
+        if address[0] == "$":
             self._not_published(
                 packet, mqtt.TOPIC_NAME_INVALID, "addresses that begin with $ are the broker's"
             )
             return None
-        target = self.door.router.target(address)
+        try:
+            target = self.door.router.target(address)
+        except AddressError as error:
+            self._not_published(packet, mqtt.TOPIC_NAME_INVALID, str(error))
+            return None
         if target is None:
-            self._waiting_packet = packet
-            return address
+            return self._publish_to_new(packet, address)
         self._store(packet, address, target)
         return None
+
+    def _expected(self, packet: Publish) -> bool:
+        """Whether a message of QoS 1 or 2 is a new one, and the client may send it now."""
+        session = self.session
+        assert session is not None
+        unstored = self._unstored or ()
+        if packet.qos == 2:
+            if packet.packet_id in session.received:
+                # [MQTT-4.3.3-10]: it was stored already, and is answered again.
+                self._answer(encode_ack(mqtt.PUBREC, packet.packet_id, self.version))
+                return False
+            if any(message.packet_id == packet.packet_id for message in unstored):
+                return False
+        most = self.door.limits.mqtt_in_flight_max
+        if self.version == mqtt.V5 and len(unstored) + len(session.received) >= most:
+            # [MQTT-3.3.4-8]
+            self.refuse(
+                mqtt.RECEIVE_MAXIMUM_EXCEEDED, f"more than {most} messages without an acknowledgement"
+            )
+            return False
+        return True
+
+    async def _publish_to_new(self, packet: Publish, address: str) -> None:
+        """Publishes to an address whose topic has to be made first."""
+        try:
+            target = await self.door.router.make_target(address)
+        except (CatalogError, AddressError, OSError) as error:
+            self._not_published(packet, mqtt.TOPIC_NAME_INVALID, str(error))
+        else:
+            self._store(packet, address, target)
 
     def _resolve_alias(self, packet: Publish) -> str | None:
         assert packet.properties is not None
@@ -299,6 +352,8 @@ class MqttConnection(asyncio.Protocol):
             headers = plain_headers(packet.qos, packet.retain)
         if packet.qos == 2 and self.session is not None and self.session.expiry_s:
             headers = with_sender(headers, self.session.client_id, packet.packet_id)
+        elif self.session is not None and self.session.no_local:
+            headers = with_client(headers, self.session.client_id)
         message = Message(
             address,
             target.key,
@@ -314,18 +369,37 @@ class MqttConnection(asyncio.Protocol):
             if self._unstored is None:
                 self._unstored, self._stored, self._acks = deque(), {}, []
             self._unstored.append(message)
-        if packet.retain:
-            self.door.retained.put(message)
         try:
             target.partition.publish(message)
         except LogError as error:
-            self.stored(message, error)
+            if packet.qos:
+                self._settled(message, error)
+            return
+        if packet.retain:
+            self.door.retained.store(message, lambda error: self._half_stored(message, error))
         self.door.received += 1
 
     def stored(self, message: Message, error: LogError | None) -> None:
         """The log has a message of ours, or will not have it."""
+        if message.retain:
+            if error is None:
+                self.door.retained.show(message)
+            self._half_stored(message, error)
+        elif message.qos:
+            self._settled(message, error)
+
+    def _half_stored(self, message: Message, error: LogError | None) -> None:
+        """A retained message is in its topic, or among the retained; it is acknowledged when in both."""
         if not message.qos:
             return
+        if self._halves is None:
+            self._halves = {}
+        if message not in self._halves:
+            self._halves[message] = error
+        else:
+            self._settled(message, self._halves.pop(message) or error)
+
+    def _settled(self, message: Message, error: LogError | None) -> None:
         code = 0 if error is None else mqtt.UNSPECIFIED_ERROR
         unstored, kept = self._unstored, self._stored
         assert unstored is not None
@@ -352,12 +426,28 @@ class MqttConnection(asyncio.Protocol):
         self._answer(encode_ack(kind, message.packet_id, self.version, code))
 
     def _not_published(self, packet: Publish, code: int, text: str) -> None:
-        if packet.qos == 0 or self.version < mqtt.V5:
-            if self.version < mqtt.V5 and packet.qos:
-                self.close()
-            return
-        kind = mqtt.PUBACK if packet.qos == 1 else mqtt.PUBREC
-        self._answer(encode_ack(kind, packet.packet_id, self.version, code, {mqtt.REASON_STRING: text}))
+        """Says no to a message, as far as the client's version has a word for it."""
+        if self.version == mqtt.V5:
+            if packet.qos:
+                kind = mqtt.PUBACK if packet.qos == 1 else mqtt.PUBREC
+                self._answer(encode_ack(kind, packet.packet_id, self.version, code, self.reason(text)))
+            elif code == mqtt.PAYLOAD_FORMAT_INVALID:
+                self.refuse(code, text)
+        elif packet.qos and packet.topic[0] == "$":
+            # [v3.1.1 MQTT-3.3.5-2] leaves the choice between this and cutting off.
+            kind = mqtt.PUBACK if packet.qos == 1 else mqtt.PUBREC
+            self._answer(encode_ack(kind, packet.packet_id, self.version))
+        elif packet.qos:
+            self.close()
+
+    def reason(self, text: str) -> dict[int, Any] | None:
+        """The properties that say why; none where the client does not want them. [MQTT-3.1.2-29]"""
+        return {mqtt.REASON_STRING: text} if self.version == mqtt.V5 and self.problems else None
+
+    def send(self, frame: bytes) -> None:
+        """Writes an answer, unless it is longer than the client takes. [MQTT-3.1.2-24]"""
+        if self.session is None or len(frame) <= self.session.packet_bytes_max:
+            self.write(frame)
 
     def _answer(self, frame: bytes) -> None:
         """Sends an acknowledgement with all others of this turn."""
@@ -382,8 +472,11 @@ class MqttConnection(asyncio.Protocol):
             code = 0 if known else mqtt.PACKET_IDENTIFIER_NOT_FOUND
             answer = encode_ack(mqtt.PUBCOMP, packet.packet_id, self.version, code)
             self.door.keeper.save_now(session, lambda: self._answer(answer))
+            return
+        flight = session.flights.get(packet.packet_id)
+        if flight is not None and (flight.qos == 2) != (packet.kind != mqtt.PUBACK):
+            self.refuse(mqtt.PROTOCOL_FAULT, f"that is no answer to a message of QoS {flight.qos}")
         elif packet.kind == mqtt.PUBREC:
-            flight = session.flights.get(packet.packet_id)
             if flight is not None and packet.reason_code < 0x80:
                 flight.released = True
                 release = encode_ack(mqtt.PUBREL, packet.packet_id, self.version)
@@ -398,9 +491,6 @@ class MqttConnection(asyncio.Protocol):
 
     def _disconnect(self, packet: Disconnect) -> None:
         assert self.session is not None
-        if packet.reason_code != mqtt.DISCONNECT_WITH_WILL:
-            # [MQTT-3.14.4-3]
-            self.will = None
         expiry = packet.properties.get(mqtt.SESSION_EXPIRY_INTERVAL)
         if expiry is not None:
             if expiry and not self.session.expiry_s:
@@ -410,24 +500,51 @@ class MqttConnection(asyncio.Protocol):
                 )
                 return
             self.session.expiry_s = expiry
+        if packet.reason_code != mqtt.DISCONNECT_WITH_WILL:
+            # [MQTT-3.14.4-3]
+            self.will = None
         self.close()
 
     # --- the end ----------------------------------------------------------------------------------------
 
     def refuse(self, code: int, text: str) -> None:
         """Tells the client why, in its version's words, and closes."""
+        if self.closing:
+            return
         logger.info("mqtt: %s is cut off: %s", self.session.client_id if self.session else "a client", text)
+        version = self.version or self.decoder.version
+        said = {mqtt.REASON_STRING: text}
         if self.session is None:
-            version = self.version or self.decoder.version or mqtt.V311
-            if version < mqtt.V5:
-                self.write(encode_connack(version, False, mqtt.RETURN_CODES.get(code, 5)))
-            else:
-                self.write(encode_connack(version, False, code, {mqtt.REASON_STRING: text}))
-        elif self.version == mqtt.V5:
-            self.write(encode_disconnect(self.version, code, {mqtt.REASON_STRING: text}))
+            if version == mqtt.V5:
+                self.write(encode_connack(version, False, code, said))
+            elif version and code in mqtt.RETURN_CODES:
+                # [v3.1.1 MQTT-3.1.4-1]: whatever else is wrong with a CONNECT is not answered.
+                self.write(encode_connack(version, False, mqtt.RETURN_CODES[code]))
+        elif version == mqtt.V5:
+            frame = encode_disconnect(version, code, said)
+            if len(frame) > self.session.packet_bytes_max:
+                # [MQTT-3.14.2-3]
+                frame = encode_disconnect(version, code)
+            self.send(frame)
         self.close()
 
     def close(self) -> None:
+        self.closing = True
         self.fd = -1
-        if self.transport is not None:
-            self.transport.close()
+        transport = self.transport
+        if transport is not None:
+            transport.close()
+            if not self.writable:
+                # Who does not read does not keep us waiting.
+                self.door.loop.call_later(_LINGER_SECONDS, transport.abort)
+
+
+def payload_fits(properties: dict[int, Any], payload: bytes) -> bool:
+    """Whether a payload that is said to be text is UTF-8. [3.3.2.3.2]"""
+    if properties.get(mqtt.PAYLOAD_FORMAT_INDICATOR) != 1:
+        return True
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -2,15 +2,22 @@
 
 import asyncio
 import logging
+import ssl
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from fanlog.cluster.catalog import CatalogError, Topic
+from fanlog.doors.listening import Listeners
+from fanlog.doors.mqtt import subscribing
 from fanlog.doors.mqtt.connection import MqttConnection
 from fanlog.doors.mqtt.keeping import Keeper
 from fanlog.doors.mqtt.session import NEVER, Session
+from fanlog.doors.mqtt.sharing import ShareGroup
 from fanlog.doors.mqtt.translate import expiry_of, headers_of
+from fanlog.doors.mqtt.websocket import WebSocketConnection
 from fanlog.log.commit import now_ms
 from fanlog.log.errors import LogError
+from fanlog.router.addresses import AddressError, level_name
 from fanlog.wire import mqtt_tables as mqtt
 from fanlog.wire.mqtt import Connect, Will
 from fanlog.wire.records import Message
@@ -34,19 +41,39 @@ class MqttDoor:
         self.loop = asyncio.get_running_loop()
         self.connections: set[MqttConnection] = set()
         self.sessions: dict[str, Session] = {}
+        # The groups of shared subscriptions, by their whole filter.
+        self.shares: dict[str, ShareGroup] = {}
+        self.router.on_topic.append(self._topic_changed)
         self.received = 0
-        self.host = ""
-        self.port = 0
-        self._server: asyncio.Server | None = None
+        self._listeners = Listeners(lambda: MqttConnection(self))
         self._sweeper: asyncio.TimerHandle | None = None
         self._expiring: dict[str, asyncio.TimerHandle] = {}
         self._wills: dict[str, tuple[asyncio.TimerHandle, Will]] = {}
         self.keeper = Keeper(self, broker.session_store)
 
-    async def listen(self, host: str, port: int) -> None:
-        self._server = await self.loop.create_server(lambda: MqttConnection(self), host, port, backlog=4096)
-        self.host, self.port = self._server.sockets[0].getsockname()[:2]
-        self._sweep()
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        taken = await self._listeners.add(host, port, tls)
+        self.start()
+        return taken
+
+    def start(self) -> None:
+        """Begins to look after connections, also those that come by WebSocket only."""
+        if self._sweeper is None:
+            self._sweep()
+
+    def upgraded(
+        self, transport: asyncio.Transport, path: str, headers: list[tuple[str, str]], rest: bytes
+    ) -> None:
+        """Takes over a connection of the HTTP door that wants to go on as a WebSocket."""
+        self.start()
+        WebSocketConnection(self, transport).open(path, headers, rest)
+
+    def _topic_changed(self, topic: Topic) -> None:
+        """Who takes packet identifiers from the offsets may not do so any more, or may now."""
+        level = level_name(topic.name)
+        for session in self.sessions.values():
+            if session.alone == level:
+                subscribing.settle(session)
 
     # --- connections ------------------------------------------------------------------------------------
 
@@ -126,17 +153,24 @@ class MqttDoor:
 
     def offer(self, packet: Connect, client_id: str) -> dict[int, Any]:
         """What an MQTT 5 client is told of this broker."""
+        limits = self.limits
         offered: dict[int, Any] = {
-            mqtt.TOPIC_ALIAS_MAXIMUM: self.limits.mqtt_topic_aliases_max,
-            mqtt.MAXIMUM_PACKET_SIZE: self.limits.mqtt_packet_bytes_max,
-            mqtt.SHARED_SUBSCRIPTION_AVAILABLE: 0,
+            mqtt.RECEIVE_MAXIMUM: min(limits.mqtt_in_flight_max, 65_535),
+            mqtt.TOPIC_ALIAS_MAXIMUM: limits.mqtt_topic_aliases_max,
+            mqtt.MAXIMUM_PACKET_SIZE: limits.mqtt_packet_bytes_max,
         }
         if not packet.client_id:
+            # [MQTT-3.1.3-7]
             offered[mqtt.ASSIGNED_CLIENT_IDENTIFIER] = client_id
+        if self._expiry(packet) > limits.session_expiry_s_max:
+            # [3.2.2.3.2]
+            offered[mqtt.SESSION_EXPIRY_INTERVAL] = limits.session_expiry_s_max
         return offered
 
     def _end(self, session: Session) -> None:
-        self._expiring.pop(session.client_id, None)
+        expiring = self._expiring.pop(session.client_id, None)
+        if expiring is not None:
+            expiring.cancel()
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
         session.end()
@@ -170,6 +204,8 @@ class MqttDoor:
     async def _publish(self, will: Will) -> None:
         now = now_ms()
         try:
+            if will.topic.startswith("$"):
+                raise AddressError(f"{will.topic!r} is the broker's")
             target = await self.router.make_target(will.topic)
             expires = expiry_of(will, now)
             message = Message(
@@ -177,23 +213,29 @@ class MqttDoor:
                 target.key,
                 will.payload,
                 headers_of(will, expires),
-                None,
+                self,
                 will.qos,
                 0,
                 will.retain,
                 expires,
             )
-            if will.retain:
-                self.retained.put(message)
             target.partition.publish(message)
-        except (LogError, ValueError) as error:
+            if will.retain:
+                self.retained.store(message)
+        except (LogError, CatalogError, AddressError, OSError) as error:
             logger.error("mqtt: a will could not be published: %s", error)
+
+    def stored(self, message: Message, error: LogError | None) -> None:
+        """What became of a will."""
+        if error is not None:
+            logger.error("mqtt: a will could not be published: %s", error)
+        elif message.retain:
+            self.retained.show(message)
 
     # --- the end ----------------------------------------------------------------------------------------
 
     def stop_listening(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        self._listeners.close()
 
     async def close(self) -> None:
         self.stop_listening()

@@ -96,7 +96,7 @@ class Variant:
                 extra = [
                     ("partition", str(run.partition.number)),
                     ("offset", str(offset)),
-                    ("timestamp", str(run.timestamp)),
+                    ("timestamp", str(message.timestamp or run.timestamp)),
                 ]
             properties = properties_bytes(message, self._ids(), extra, now)
             if aliases is not None:

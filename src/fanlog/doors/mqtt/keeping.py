@@ -15,8 +15,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from fanlog.doors.mqtt import overlapping, sharing
 from fanlog.doors.mqtt.frames import Variant
 from fanlog.doors.mqtt.session import Flight, Session, Subscription
+from fanlog.doors.mqtt.sharing import ShareGroup
 from fanlog.log.errors import LogError
 from fanlog.log.partition import Partition, unpack
 from fanlog.router import headers
@@ -151,14 +153,36 @@ class Keeper:
             False,
             saved.with_place,
         )
-        subscription = Subscription(session, saved.filter, variant, bool(saved.options & NO_LOCAL))
+        shared = saved.filter.startswith(sharing.PREFIX)
+        filter = sharing.inner_filter(saved.filter) if shared else saved.filter
         positions = {
             partition: saved.positions[name_of(partition)]
-            for partition in self.door.router.covered(saved.filter)
+            for partition in self.door.router.covered(filter)
             if name_of(partition) in saved.positions
         }
+        if shared:
+            session.subscriptions[saved.filter] = self._restore_share(
+                session, saved.filter, variant, positions
+            )
+            return
+        subscription = Subscription(session, saved.filter, variant, bool(saved.options & NO_LOCAL))
         subscription.cursor = Cursor(subscription, positions)
         session.subscriptions[saved.filter] = subscription
+        overlapping.added(subscription)
+
+    def _restore_share(
+        self, session: Session, filter: str, variant: Variant, positions: dict[Partition, int]
+    ) -> Subscription:
+        """Every session of a group has saved where the group was; the furthest is the newest."""
+        group = self.door.shares.get(filter)
+        if group is None:
+            group = self.door.shares[filter] = ShareGroup(self.door, filter)
+            group.cursor = Cursor(group, {})
+        assert group.cursor is not None
+        for partition, offset in positions.items():
+            known = group.cursor.positions.get(partition, 0)
+            group.cursor.positions[partition] = max(known, offset)
+        return group.add(session, variant)
 
     def _restore_flights(self, session: Session, saved: list[SavedFlight]) -> None:
         for flight in saved:

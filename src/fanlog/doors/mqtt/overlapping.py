@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fanlog.doors.mqtt.frames import Variant
 from fanlog.log.partition import Partition
 from fanlog.router.addresses import matches
+from fanlog.router.cursor import Cursor
 from fanlog.wire.records import Message
 
 if TYPE_CHECKING:
@@ -39,11 +40,10 @@ def overlap(one: str, other: str) -> bool:
 def added(subscription: "Subscription") -> None:
     """Finds those that a new subscription overlaps with."""
     session = subscription.session
-    if subscription.filter not in session.wild and not is_wild(subscription.filter):
-        candidates = list(session.wild.values())
-    else:
-        candidates = list(session.subscriptions.values())
+    candidates = list(session.wild.values()) if session.wild else []
     if is_wild(subscription.filter):
+        candidates = list(session.subscriptions.values())
+        session.wild = session.wild or {}
         session.wild[subscription.filter] = subscription
     found = [
         one
@@ -53,7 +53,7 @@ def added(subscription: "Subscription") -> None:
     if not found:
         return
     for one in (*found, subscription):
-        if not one.since:
+        if one.since is None:
             one.since = dict(one.positions() if one.cursor is None else one.cursor.positions)
     subscription.beside = tuple(found)
     for one in found:
@@ -63,10 +63,23 @@ def added(subscription: "Subscription") -> None:
 
 
 def removed(subscription: "Subscription") -> None:
-    subscription.session.wild.pop(subscription.filter, None)
+    """A subscription goes; what it has not sent yet for others, they read for themselves."""
+    wild = subscription.session.wild
+    if wild is not None:
+        wild.pop(subscription.filter, None)
+    behind = subscription.cursor.positions if subscription.cursor is not None else {}
     for one in subscription.beside:
         one.beside = tuple(other for other in one.beside if other is not subscription)
         settle_qos(one)
+        positions = dict(one.positions() if one.cursor is None else one.cursor.positions)
+        owed = {
+            partition: offset
+            for partition, offset in behind.items()
+            if offset < positions.get(partition, 0) and one.order > subscription.order
+        }
+        if owed:
+            one.leave()
+            one.follow(Cursor(one, positions | owed))
     subscription.beside = ()
 
 
@@ -106,7 +119,8 @@ def _wants(
     one: "Subscription", session: "Session", message: Message, partition: Partition, offset: int
 ) -> bool:
     return (
-        offset >= one.since.get(partition, 0)
+        one.since is not None
+        and offset >= one.since.get(partition, 0)
         and matches(one.filter, message.address)
         and not (one.no_local and session.published(message))
     )

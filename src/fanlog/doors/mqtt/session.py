@@ -13,9 +13,11 @@ Subscriptions of one session that overlap send a message once: the oldest of the
 highest quality of service and the identifiers of all that want it. See `overlapping`.
 """
 
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fanlog.doors.mqtt import overlapping
 from fanlog.doors.mqtt.frames import Aliases, Variant, shared_packet_id
 from fanlog.doors.mqtt.translate import client_of
 from fanlog.log.commit import now_ms
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 # A subscription of QoS 0 is given this much at a time while it catches up.
 _ROOM_QOS0 = 1000
 _PACKET_IDS = 65_535
+# Retained messages are sent so many bytes at a time.
+_GREETING_BYTES = 32 << 10
 NEVER = 0xFFFFFFFF
 
 
@@ -95,6 +99,8 @@ def acks_of(run: Run) -> bytes:
 class Subscription:
     """One filter of one session."""
 
+    # Not shared with other sessions.
+    plain = True
     __slots__ = ("beside", "cursor", "filter", "no_local", "order", "qos", "session", "since", "variant")
 
     def __init__(self, session: "Session", filter: str, variant: Variant, no_local: bool) -> None:
@@ -108,7 +114,7 @@ class Subscription:
         # what is wanted by several: see `overlapping`.
         self.beside: tuple[Subscription, ...] = ()
         self.qos = variant.qos
-        self.since: dict[Partition, int] = {}
+        self.since: dict[Partition, int] | None = None
         self.order = session.next_order()
 
     # --- in sync ----------------------------------------------------------------------------------------
@@ -245,12 +251,18 @@ class Subscription:
 class Session:
     __slots__ = (
         "_last_id",
+        "_last_order",
         "accounted",
+        "again",
+        "aliases",
+        "alone",
         "client_id",
         "connection",
         "door",
         "expiry_s",
         "flights",
+        "greetings",
+        "no_local",
         "packet_bytes_max",
         "received",
         "router",
@@ -258,6 +270,7 @@ class Session:
         "shared",
         "shared_count",
         "subscriptions",
+        "wild",
         "window",
     )
 
@@ -267,6 +280,8 @@ class Session:
         self.client_id = client_id
         self.connection: MqttConnection | None = None
         self.subscriptions: dict[str, Subscription] = {}
+        # Those with wildcards, which alone can overlap with others.
+        self.wild: dict[str, Subscription] | None = None
         self.flights: dict[int, Flight] = {}
         self.shared: list[SharedFlight] = []
         self.shared_count = 0
@@ -278,12 +293,16 @@ class Session:
         self.saved = False
         # What is sent again to a client that came back, and retained messages that greet a new subscription:
         # as fast as the client takes them.
-        self.again: deque[int] = deque()
-        self.greetings: deque[tuple[Subscription, str]] = deque()
+        self.again: deque[int] | None = None
+        self.greetings: deque[tuple[Subscription, str]] | None = None
         self.aliases: Aliases | None = None
         self.window = _PACKET_IDS
         self.packet_bytes_max = 1 << 28
         self.expiry_s = 0
+        # Whether a subscription does not want this client's own messages.
+        self.no_local = False
+        # The first level of its only filter of QoS 1, if it has only one that is acknowledged.
+        self.alone = ""
         self._last_id = 0
         self._last_order = 0
 
@@ -336,9 +355,7 @@ class Session:
             # It is sent when the session is saved. Others that name the same alias may leave before.
             aliases = None
         known = len(aliases) if aliases is not None else 0
-        frame = variant.frame(
-            message, run, offset, packet_id, now, dup=dup, retain=retain, aliases=aliases
-        )
+        frame = variant.frame(message, run, offset, packet_id, now, dup=dup, retain=retain, aliases=aliases)
         if len(frame) > self.packet_bytes_max:
             if aliases is not None and len(aliases) > known:
                 aliases.forget_last()
@@ -429,6 +446,7 @@ class Session:
         connection = self.connection
         if connection is None:
             return
+        assert self.again is not None
         now = now_ms()
         frames = []
         # [MQTT-3.3.4-9]: the client may now want fewer at a time than before.
@@ -458,34 +476,45 @@ class Session:
 
     def _greet(self) -> None:
         """Sends retained messages, each with an identifier of its own."""
+        connection = self.connection
+        assert self.greetings is not None
         now = now_ms()
-        while self.greetings:
-            connection = self.connection
-            subscription, address = self.greetings[0]
-            if connection is None or not connection.writable:
-                return
-            message = self.door.retained.get(address)
-            if message is None or self.subscriptions.get(subscription.filter) is not subscription:
+        while self.greetings and connection is not None and connection.writable:
+            frames: list[bytes] = []
+            size = 0
+            while self.greetings and size < _GREETING_BYTES:
+                frame = self._greeting(*self.greetings[0], now)
+                if frame is None:
+                    break
                 self.greetings.popleft()
-                continue
-            variant = subscription.variant
-            if message.qos and variant.qos and self.room() <= 0:
+                frames.append(frame)
+                size += len(frame)
+            connection.write(b"".join(frames))
+            if size < _GREETING_BYTES:
                 return
-            self.greetings.popleft()
-            if subscription.no_local and self.published(message):
-                continue
-            packet_id = self.packet_id_for(0, False) if message.qos and variant.qos else 0
-            frame = self.frame(variant, message, None, 0, packet_id, now, retain=True)
-            if not frame:
-                continue
-            if packet_id:
-                self.flights[packet_id] = Flight(subscription, message, None, 0, variant, retain=True)
-            connection.write(frame)
+
+    def _greeting(self, subscription: Subscription, address: str, now: int) -> bytes | None:
+        """The frame of a retained message, empty if there is nothing to send; None if there is no room."""
+        message = self.door.retained.get(address)
+        if message is None or self.subscriptions.get(subscription.filter) is not subscription:
+            return b""
+        if subscription.no_local and self.published(message):
+            return b""
+        variant = subscription.variant
+        packet_id = 0
+        if message.qos and variant.qos:
+            if self.room() <= 0:
+                return None
+            packet_id = self.packet_id_for(0, False)
+        frame = self.frame(variant, message, None, 0, packet_id, now, retain=True)
+        if packet_id and frame:
+            self.flights[packet_id] = Flight(subscription, message, None, 0, variant, retain=True)
+        return frame
 
     def detach(self) -> None:
         """The connection is gone: every subscription stays where it is."""
         self.connection = None
-        self.again.clear()
+        self.again = None
         if self.shared:
             self.unfold()
         for subscription in self.subscriptions.values():
@@ -496,11 +525,8 @@ class Session:
         for subscription in self.subscriptions.values():
             subscription.end()
         self.subscriptions.clear()
+        self.wild = None
         self.flights.clear()
         self.shared.clear()
         self.shared_count = 0
-        self.greetings.clear()
-
-
-# At the end, because it looks at subscriptions.
-from fanlog.doors.mqtt import overlapping  # noqa: E402
+        self.greetings = None
