@@ -96,7 +96,7 @@ def main() -> int:
             parts = [arguments.part] if arguments.part in PARTS else list(HALVES[name].parts)
             run(console, name, parts, arguments)
     except (BrokerError, LoadError, NotAvailable) as error:
-        console.print(f"[red]{error}[/red]", highlight=False)
+        console.print(str(error), style="red", markup=False, highlight=False)
         return 1
     return 0
 

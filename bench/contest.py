@@ -12,13 +12,16 @@ from pathlib import Path
 
 from bench import load
 from bench.brokers import Address, BrokerProcess, Fanlog, create_topic, fanlog_version
+from bench.load import LoadError
 from bench.peers import NotAvailable, mosquitto, nats
 from bench.peers.mosquitto import Mosquitto
 from bench.peers.nats import Nats
+from bench.peers.stub import Stub
 from bench.report import NOT_MEASURED
 
 FANLOG, MOSQUITTO, NATS = "Fanlog", "Mosquitto", "NATS"
 LABELS = (FANLOG, MOSQUITTO, NATS)
+STUB = "no broker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class MqttScale:
     stalled_messages: int
 
 
-FULL = MqttScale((1, 10, 100, 1000, 5000), (100, 1000), 3, 0.5, 1.5, 0.25, 500, 9000, 1000, 3000)
+FULL = MqttScale((1, 10, 100, 1000, 5000), (100, 1000), 3, 0.5, 1.5, 0.25, 500, 9000, 1000, 6000)
 QUICK = MqttScale((1, 100, 1000), (100,), 1, 0.4, 0.6, 0.2, 50, 500, 50, 500)
 
 
@@ -53,7 +56,7 @@ class Rival:
         return self.broker.mqtt if isinstance(self.broker, Fanlog) else self.broker.address
 
     def has_qos(self, qos: int) -> bool:
-        return qos == 0 or self.label != NATS
+        return qos == 0 or self.label not in (NATS, STUB)
 
     def make_topic(self, topic: str, durability: str = "os") -> None:
         """The log behind an address, where there is one."""
@@ -65,7 +68,10 @@ class Rival:
         return {"broker": self.broker.process.pid, "nats": int(self.label == NATS), **settings}
 
     def pubsub(self, mode: str, topic: str, **settings: float) -> dict[str, float]:
-        return load.pubsub(mode, self.address, topic, self.settings(settings))
+        try:
+            return load.pubsub(mode, self.address, topic, self.settings(settings))
+        except LoadError as error:
+            raise LoadError(f"{error}\nThe log of {self.label} ends: {self.broker.tail()}") from error
 
 
 class Contest:
@@ -80,6 +86,8 @@ class Contest:
         self._made = 0
         if only in (None, "fanlog"):
             self.makers[FANLOG] = lambda data: Fanlog(data, mqtt=True)
+        if only is None:
+            self.makers[STUB] = Stub
         for label, maker, look in (
             (MOSQUITTO, Mosquitto, mosquitto.program),
             (NATS, Nats, nats.program),

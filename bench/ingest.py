@@ -82,7 +82,7 @@ def _section(runs: dict[str, list[Run]]) -> Section:
 def _target(level: str, limit: float, rates: dict[str, list[float]]) -> Target:
     ours = rates.get(label_of(level))
     what = f"ingest by 50 publishers at QoS 1, level {level}: at least {limit:g} of Mosquitto's"
-    return at_least(what, ratio(ours, rates.get(MOSQUITTO)) if ours else None, limit, ".2f")
+    return at_least(what, ratio(ours or (), rates.get(MOSQUITTO)), limit, ".2f")
 
 
 def _cores(runs: list[Run], field: str) -> str:

@@ -54,7 +54,7 @@ def spread(values: Sequence[float], form: str) -> str:
 
 def ratio(ours: Sequence[float], theirs: Sequence[float] | None) -> float | None:
     """The quotient of the medians."""
-    if not theirs or not statistics.median(theirs):
+    if not ours or not theirs or not statistics.median(theirs):
         return None
     return statistics.median(ours) / statistics.median(theirs)
 

@@ -154,15 +154,12 @@ static void receive(Subscribing *s, Client *c) {
 /* A child's life: subscribes, says so, and receives until the publisher closes the control pipe. */
 static void subscribe_forever(int process) {
     int64_t first = run.subscribers * process / run.processes, last = run.subscribers * (process + 1) / run.processes;
-    int stalled = !strcmp(run.mode, "stall"), small = 8192;
+    int stalled = !strcmp(run.mode, "stall");
     close(run.control[1]);
     Subscribing s = {.told = &run.told[process], .clients = last - first, .epoll = epoll_create1(0)};
     s.round_end = strcmp(run.mode, "rounds") ? -1 : run.window * s.clients;
     Client *clients = open_clients(first, s.clients, "s", 1);
-    for (int64_t i = 0; i < s.clients; i++) {
-        if (stalled) setsockopt(clients[i].fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-        watch(s.epoll, clients[i].fd, EPOLLIN, &clients[i]);
-    }
+    for (int64_t i = 0; i < s.clients; i++) watch(s.epoll, clients[i].fd, EPOLLIN, &clients[i]);
     char byte;
     if (write(run.rounds_done[1], "s", 1) != 1) fail("write: %m");
     if (stalled && read(run.control[0], &byte, 1) != 1) exit(1);

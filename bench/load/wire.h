@@ -25,7 +25,7 @@ static void __attribute__((noreturn, format(printf, 1, 2))) fail(const char *for
     exit(1);
 }
 
-static void *allocate(size_t size) {
+static inline void *allocate(size_t size) {
     void *memory = malloc(size);
     if (!memory) fail("out of memory");
     return memory;
@@ -150,7 +150,7 @@ static inline void put_batch(Writer *w, int records, int value_bytes, unsigned s
 
 /* --- sockets and clocks ------------------------------------------------------------------------------------- */
 
-static int dial(const char *host, int port) {
+static inline int dial(const char *host, int port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     if (inet_pton(AF_INET, host, &address.sin_addr) != 1) fail("%s is not an IPv4 address", host);
     int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
@@ -184,13 +184,13 @@ static inline void greet(int fd) {
     receive_exactly(fd, buffer, size);
 }
 
-static double now_seconds(void) {
+static inline double now_seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static double cpu_seconds(void) {
+static inline double cpu_seconds(void) {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
