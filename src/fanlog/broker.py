@@ -11,8 +11,10 @@ import logging
 import os
 import resource
 import signal
+import ssl
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import uvloop
 
@@ -29,6 +31,7 @@ from fanlog.log.disk import Disk
 from fanlog.log.upkeep import Upkeep
 from fanlog.router.addresses import Addresses, parse_routes
 from fanlog.router.router import Router
+from fanlog.security.tls import server_context
 from fanlog.state.groups import Groups
 from fanlog.state.retained import Retained
 from fanlog.state.sessions import SessionStore
@@ -39,11 +42,19 @@ logger = logging.getLogger(__name__)
 _DRAIN_SECONDS = 5.0
 
 
+class Door(Protocol):
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]: ...
+
+
 class Broker:
     def __init__(self, settings: Settings, disk: Disk | None = None) -> None:
         self.settings = settings
         self.disk = disk or Disk()
         self.ready = False
+        self.tls = server_context(settings)
+        for name in ("kafka_tls", "mqtt_tls", "http_tls"):
+            if self.tls is None and config.address(getattr(settings, name)) is not None:
+                raise ConfigError(f"{name} needs tls_certificate, and tls_key if that is another file")
         self._lock_fd = lock(settings.data)
         self.store = open_store(settings.metadata, settings.data)
         self.cluster_id = cluster_id(self.store)
@@ -58,6 +69,7 @@ class Broker:
         self.mqtt = MqttDoor(self)
         self.http = HttpDoor(self)
         self.lbroker = LbrokerDoor(self)
+        self.http.upgrades["/mqtt"] = self.mqtt.upgraded
         # The addresses that listen, by door.
         self.addresses: dict[str, tuple[str, int]] = {}
 
@@ -68,21 +80,28 @@ class Broker:
         self.router.start()
         await self.mqtt.keeper.open()
         self.upkeep.start()
-        for name, text, door in (
-            ("kafka", self.settings.kafka, self.kafka),
-            ("mqtt", self.settings.mqtt, self.mqtt),
-            ("http", self.settings.http, self.http),
-            ("lbroker", self.settings.lbroker, self.lbroker),
-        ):
-            address = config.address(text)
+        for name, door in self._doors().items():
+            address = config.address(getattr(self.settings, name))
             if address is not None:
-                await door.listen(*address)
-                self.addresses[name] = (door.host, door.port)
+                context = self.tls if name.endswith("_tls") else None
+                self.addresses[name] = await door.listen(*address, context)
         self.ready = True
 
-    def advertised(self) -> tuple[str, int]:
-        """Where Kafka clients are told to find this broker."""
-        host, port = self.addresses["kafka"]
+    def _doors(self) -> dict[str, Door]:
+        """Who listens at which setting's address."""
+        return {
+            "kafka": self.kafka,
+            "mqtt": self.mqtt,
+            "http": self.http,
+            "lbroker": self.lbroker,
+            "kafka_tls": self.kafka,
+            "mqtt_tls": self.mqtt,
+            "http_tls": self.http,
+        }
+
+    def advertised(self, tls: bool = False) -> tuple[str, int]:
+        """Where Kafka clients are told to find this broker: at the address that they came by, or its like."""
+        host, port = self.addresses["kafka_tls" if tls else "kafka"]
         if self.settings.advertise:
             return self.settings.advertise, port
         # A wildcard is an address to listen on, not one to connect to.
@@ -99,6 +118,7 @@ class Broker:
         self.kafka.stop_listening()
         self.mqtt.stop_listening()
         self.lbroker.stop_listening()
+        self.http.upgrades.clear()
         try:
             await asyncio.wait_for(self.committer.drain(), _DRAIN_SECONDS)
         except TimeoutError:

@@ -118,6 +118,7 @@ class Limits:
         "Bytes that wait for one MQTT client; past that it reads from the log at its own pace.",
         low=1024,
     )
+    websocket_message_bytes_max: int = setting(4 << 20, "One WebSocket message.", low=1024)
     session_expiry_s_max: int = setting(
         7 * 24 * 3600, "How long the session of an MQTT client is kept without a connection.", low=0
     )
@@ -145,6 +146,12 @@ class Settings:
     http: str = setting("127.0.0.1:8080", "HTTP door, HOST:PORT or none.")
     grpc: str = setting("127.0.0.1:9090", "gRPC door, HOST:PORT or none.")
     lbroker: str = setting("127.0.0.1:36912", "lbroker door, HOST:PORT or none.")
+    kafka_tls: str = setting("none", "Kafka with TLS, HOST:PORT or none.")
+    mqtt_tls: str = setting("none", "MQTT with TLS, HOST:PORT or none.")
+    http_tls: str = setting("none", "HTTP and WebSocket with TLS, HOST:PORT or none.")
+    tls_certificate: str = setting("", "Certificate of the TLS addresses, with its chain: a PEM file.")
+    tls_key: str = setting("", "The certificate's private key, if it is not in the same file.")
+    tls_client_ca: str = setting("", "PEM file; TLS clients must have a certificate signed by one of these.")
     advertise: str = setting(
         "", "Host name that Kafka clients are told to connect to; the door's own by default."
     )

@@ -16,7 +16,7 @@ from fanlog import config
 from fanlog.cli.output import teach, usage
 
 _METAVARS = {int: "N", bool: "true|false", str: "TEXT", Path: "PATH"}
-_ADDRESSES = ("kafka", "mqtt", "http", "grpc", "lbroker")
+_ADDRESSES = ("kafka", "mqtt", "http", "grpc", "lbroker", "kafka_tls", "mqtt_tls", "http_tls")
 _PANELS = {
     "": "Broker",
     "topics": "Topics: what a topic gets that does not say otherwise",

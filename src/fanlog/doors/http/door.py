@@ -1,13 +1,18 @@
 """The HTTP door, as far as it goes yet: is the broker alive, is it ready, and how is it doing.
 
-`GET /livez`, `GET /readyz` and `GET /metrics` (Prometheus' text format).
+`GET /livez`, `GET /readyz` and `GET /metrics` (Prometheus' text format). A request to upgrade the connection
+is handed to whoever has taken that path, with the connection; MQTT over WebSocket comes this way.
 """
 
 import asyncio
 import logging
+import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 import httptools
+
+from fanlog.doors.listening import Listeners
 
 if TYPE_CHECKING:
     from fanlog.broker import Broker
@@ -16,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 # A request for one of these paths has no reason to be longer.
 _REQUEST_BYTES_MAX = 65_536
+# The connection, the path, the headers, and the bytes that came behind the request.
+Upgrade = Callable[[asyncio.Transport, str, list[tuple[str, str]], bytes], None]
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
@@ -23,18 +30,19 @@ class HttpDoor:
     def __init__(self, broker: "Broker") -> None:
         self.broker = broker
         self.loop = asyncio.get_running_loop()
-        self.host = ""
-        self.port = 0
         self.connections: set[HttpConnection] = set()
-        self._server: asyncio.Server | None = None
+        # Who takes over a connection that asks for it, by path.
+        self.upgrades: dict[str, Upgrade] = {}
+        self._listeners = Listeners(lambda: HttpConnection(self))
 
-    async def listen(self, host: str, port: int) -> None:
-        self._server = await self.loop.create_server(lambda: HttpConnection(self), host, port)
-        self.host, self.port = self._server.sockets[0].getsockname()[:2]
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        return await self._listeners.add(host, port, tls)
+
+    def stop_listening(self) -> None:
+        self._listeners.close()
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        self._listeners.close()
         for connection in tuple(self.connections):
             if connection.transport is not None:
                 connection.transport.close()
@@ -81,7 +89,9 @@ class HttpConnection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.parser = httptools.HttpRequestParser(self)
         self.path = b""
+        self.headers: list[tuple[str, str]] = []
         self.received = 0
+        self._upgrade: Upgrade | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
@@ -99,16 +109,32 @@ class HttpConnection(asyncio.Protocol):
             if self.received > _REQUEST_BYTES_MAX:
                 raise httptools.HttpParserError("the request is too long")
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self.transport.close()
+        except httptools.HttpParserUpgrade as found:
+            self._hand_over(data[found.args[0] :])
         except httptools.HttpParserError:
             self.transport.write(
                 b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
             )
             self.transport.close()
 
+    def _hand_over(self, rest: bytes) -> None:
+        transport, upgrade = self.transport, self._upgrade
+        if transport is None:
+            return
+        if upgrade is None:
+            # It was answered as if it had not asked.
+            transport.close()
+            return
+        self.transport = None
+        self.door.connections.discard(self)
+        upgrade(transport, self.path.decode("latin-1"), self.headers, rest)
+
     def on_message_begin(self) -> None:
         self.path = b""
+        self.headers = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.decode("latin-1"), value.decode("latin-1")))
 
     def on_url(self, url: bytes) -> None:
         self.path += url
@@ -118,6 +144,10 @@ class HttpConnection(asyncio.Protocol):
             return
         self.received = 0
         method = self.parser.get_method().decode()
+        if self.parser.should_upgrade() and method == "GET":
+            self._upgrade = self.door.upgrades.get(self.path.decode("latin-1").partition("?")[0])
+            if self._upgrade is not None:
+                return
         status, text = self.door.answer(method, self.path.decode("latin-1").partition("?")[0])
         body = text.encode()
         keep = self.parser.should_keep_alive()

@@ -73,6 +73,7 @@ class Connection(asyncio.Protocol):
         self.door = door
         self.transport: asyncio.Transport | None = None
         self.host = ""
+        self.tls = False
         # A frame that has begun to arrive: its pieces, their size, and how much is needed to go on.
         self._pieces: list[bytes] = []
         self._have = 0
@@ -96,6 +97,7 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.host = str(peer[0]) if peer else ""
+        self.tls = transport.get_extra_info("ssl_object") is not None
         self.active_at = self.door.loop.time()
         self.door.opened(self)
 

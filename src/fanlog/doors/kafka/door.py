@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import ssl
 from typing import TYPE_CHECKING
 
 from fanlog.doors.kafka.connection import Connection
 from fanlog.doors.kafka.registry import apis
+from fanlog.doors.listening import Listeners
 
 if TYPE_CHECKING:
     from fanlog.broker import Broker
@@ -23,15 +25,14 @@ class KafkaDoor:
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
         self.requests = 0
-        self.host = ""
-        self.port = 0
-        self._server: asyncio.Server | None = None
+        self._listeners = Listeners(lambda: Connection(self))
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def listen(self, host: str, port: int) -> None:
-        self._server = await self.loop.create_server(lambda: Connection(self), host, port, backlog=4096)
-        self.host, self.port = self._server.sockets[0].getsockname()[:2]
-        self._sweep()
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        taken = await self._listeners.add(host, port, tls)
+        if self._sweeper is None:
+            self._sweep()
+        return taken
 
     def opened(self, connection: Connection) -> None:
         self.connections.add(connection)
@@ -54,8 +55,7 @@ class KafkaDoor:
         self._sweeper = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def stop_listening(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        self._listeners.close()
 
     async def close(self) -> None:
         self.stop_listening()

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import ssl
 from typing import TYPE_CHECKING, Final
 
 from fanlog.doors.lbroker.connection import LbrokerConnection
 from fanlog.doors.lbroker.globs import Globs
 from fanlog.doors.lbroker.latest import Latest, read_tail
+from fanlog.doors.listening import Listeners
 from fanlog.log.errors import LogError
 from fanlog.wire.records import BatchError, Message
 
@@ -35,17 +37,12 @@ class LbrokerDoor:
         # Messages that clients missed because they did not read.
         self.skipped = 0
         self.warm = False
-        self.host = ""
-        self.port = 0
-        self._server: asyncio.Server | None = None
+        self._listeners = Listeners(lambda: LbrokerConnection(self))
         self._warming: asyncio.Task[None] | None = None
         self._unflushed: list[LbrokerConnection] = []
 
-    async def listen(self, host: str, port: int) -> None:
-        self._server = await self.loop.create_server(
-            lambda: LbrokerConnection(self), host, port, backlog=4096
-        )
-        self.host, self.port = self._server.sockets[0].getsockname()[:2]
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+        return await self._listeners.add(host, port, tls)
 
     def opened(self, connection: LbrokerConnection) -> None:
         self.connections.add(connection)
@@ -102,8 +99,7 @@ class LbrokerDoor:
     # --- the end ----------------------------------------------------------------------------------------
 
     def stop_listening(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        self._listeners.close()
 
     async def close(self) -> None:
         self.stop_listening()

@@ -19,7 +19,7 @@ async def describe_cluster(context: Context, request: Any) -> Answer:
             "cluster_id": broker.cluster_id,
         }
     node = broker.settings.node_id
-    host, port = broker.advertised()
+    host, port = broker.advertised(context.connection.tls)
     return {
         "error_code": 0,
         "cluster_id": broker.cluster_id,

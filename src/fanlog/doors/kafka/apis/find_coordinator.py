@@ -31,7 +31,7 @@ def _find(context: Context, key: str, key_type: int) -> Answer:
             "host": "",
             "port": -1,
         }
-    host, port = context.broker.advertised()
+    host, port = context.broker.advertised(context.connection.tls)
     return {
         "key": key,
         "error_code": 0,

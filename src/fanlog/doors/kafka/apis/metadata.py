@@ -19,7 +19,7 @@ from fanlog.log.partition import LEADER_EPOCH
 async def metadata(context: Context, request: Any) -> Answer:
     broker = context.broker
     node = broker.settings.node_id
-    host, port = broker.advertised()
+    host, port = broker.advertised(context.connection.tls)
     everything = request.topics is None or (context.version == 0 and not request.topics)
     if everything:
         topics = [described(topic, node) for topic in list(broker.catalog.topics.values())]

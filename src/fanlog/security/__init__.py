@@ -1,0 +1,1 @@
+"""Who you are, what you may, and who can listen."""
