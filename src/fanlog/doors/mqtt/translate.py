@@ -162,7 +162,7 @@ def properties_bytes(
         return variable(len(identifiers)) + identifiers
     found = properties_of(message, now_ms)
     if subscription_ids:
-        found[SUBSCRIPTION_IDENTIFIER] = subscription_ids
+        found[SUBSCRIPTION_IDENTIFIER] = list(subscription_ids)
     if extra:
         found[USER_PROPERTY] = [*found.get(USER_PROPERTY, ()), *extra]
     return encode_properties(found, PUBLISH)
