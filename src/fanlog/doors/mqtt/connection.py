@@ -110,11 +110,14 @@ class MqttConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
         self.transport = cast(asyncio.Transport, transport)
-        # Whatever has to wait makes the connection one that is behind.
-        self.transport.set_write_buffer_limits(high=0)
-        if self.transport.get_extra_info("sslcontext") is None:
-            peer_socket = self.transport.get_extra_info("socket")
-            self.fd = -1 if peer_socket is None else peer_socket.fileno()
+        peer_socket = self.transport.get_extra_info("socket")
+        if peer_socket is not None and self.transport.get_extra_info("sslcontext") is None:
+            self.fd = peer_socket.fileno()
+            # Whatever has to wait makes the connection one that is behind.
+            self.transport.set_write_buffer_limits(high=0)
+        else:
+            # What is written waits for the end of the turn: for TLS, and for the frames of a WebSocket.
+            self.transport.set_write_buffer_limits(high=self.door.limits.mqtt_write_buffer_bytes_max)
         self.active_at = self.door.loop.time()
         self.door.opened(self)
 

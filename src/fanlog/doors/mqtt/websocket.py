@@ -169,4 +169,5 @@ class WebSocketConnection(asyncio.Protocol):
         return self.socket.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self.socket.get_extra_info(name, default)
+        # Nobody may write past the frames.
+        return default if name == "socket" else self.socket.get_extra_info(name, default)
