@@ -6,11 +6,14 @@ publish: it takes part where QoS 0 does.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import load
+from bench import load, machine
 from bench.brokers import Address, BrokerProcess, Fanlog, create_topic, fanlog_version
 from bench.load import LoadError
 from bench.peers import NotAvailable, mosquitto, nats
@@ -22,6 +25,7 @@ from bench.report import NOT_MEASURED
 FANLOG, MOSQUITTO, NATS = "Fanlog", "Mosquitto", "NATS"
 LABELS = (FANLOG, MOSQUITTO, NATS)
 STUB = "no broker"
+DISTURBED_CORES = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class MqttScale:
     stalled_messages: int
 
 
-FULL = MqttScale((1, 10, 100, 1000, 5000), (100, 1000), 3, 0.5, 1.5, 0.25, 500, 9000, 1000, 6000)
+FULL = MqttScale((1, 10, 100, 1000, 5000), (100, 1000), 3, 0.4, 1.0, 0.2, 500, 9000, 1000, 6000)
 QUICK = MqttScale((1, 100, 1000), (100,), 1, 0.4, 0.6, 0.2, 50, 500, 50, 500)
 
 
@@ -68,10 +72,19 @@ class Rival:
         return {"broker": self.broker.process.pid, "nats": int(self.label == NATS), **settings}
 
     def pubsub(self, mode: str, topic: str, **settings: float) -> dict[str, float]:
+        begun, busy, ours = time.monotonic(), machine.busy_seconds(), self._own_seconds()
         try:
-            return load.pubsub(mode, self.address, topic, self.settings(settings))
+            result = load.pubsub(mode, self.address, topic, self.settings(settings))
         except LoadError as error:
             raise LoadError(f"{error}\nThe log of {self.label} ends: {self.broker.tail()}") from error
+        others = (machine.busy_seconds() - busy) - (self._own_seconds() - ours)
+        result["others_cores"] = max(others, 0.0) / (time.monotonic() - begun)
+        return result
+
+    def _own_seconds(self) -> float:
+        """CPU time of the broker and, once they have ended, of its generators."""
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return self.broker.cpu() + usage.ru_utime + usage.ru_stime
 
 
 class Contest:
@@ -121,6 +134,18 @@ class Contest:
                     broker = self.makers[label](self.data / f"rival-{self._made}")
                     rivals.append(Rival(label, stack.enter_context(broker)))
             yield rivals
+
+
+def disturbance(cores: Sequence[float]) -> str:
+    """A note on what else the machine did: without it nobody can tell a slow broker from a busy machine."""
+    if not cores:
+        return "Nothing was measured."
+    middle, most = statistics.median(cores), max(cores)
+    return (
+        f"Meanwhile all other processes of the machine used {middle:.2f} cores (median of the runs; "
+        f"{most:.2f} in the worst of them)."
+        + (" **That is too much for the rates to be trusted.**" if middle > DISTURBED_CORES else "")
+    )
 
 
 def rotated(rivals: list[Rival], by: int) -> list[Rival]:

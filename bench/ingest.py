@@ -8,7 +8,7 @@ import statistics
 from collections import defaultdict
 
 from bench.arena import Step
-from bench.contest import FANLOG, MOSQUITTO, Contest, MqttScale, Rival, rotated
+from bench.contest import FANLOG, MOSQUITTO, Contest, MqttScale, Rival, disturbance, rotated
 from bench.report import NOT_MEASURED, Section, Table, Target, at_least, ratio, show_ratio, spread
 
 PUBLISHERS = 50
@@ -74,7 +74,10 @@ def _section(runs: dict[str, list[Run]]) -> Section:
             ]
         )
     section.tables.append(table)
-    section.notes = ["NATS core has no acknowledgement of a publish, so there is nothing to compare with."]
+    section.notes = [
+        "NATS core has no acknowledgement of a publish, so there is nothing to compare with.",
+        disturbance([run["others_cores"] for some in runs.values() for run in some]),
+    ]
     section.targets = [_target(level, limit, rates) for level, limit in TARGETS]
     return section
 

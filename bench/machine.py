@@ -42,6 +42,13 @@ def describe(directory: Path) -> dict[str, str]:
     }
 
 
+def busy_seconds() -> float:
+    """CPU time that all processes of the machine have used so far, and that others took from it."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    idle = fields[3] + fields[4]
+    return (sum(fields) - idle) / os.sysconf("SC_CLK_TCK")
+
+
 def commit() -> str:
     head = _output(["git", "-C", str(CHECKOUT), "rev-parse", "--short=10", "HEAD"])
     if not head:
