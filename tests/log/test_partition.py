@@ -87,6 +87,29 @@ async def test_level_memory_is_read_before_it_is_written(tmp_path: Path) -> None
 
 
 @in_loop
+async def test_level_memory_tells_of_every_batch_once_and_in_order(tmp_path: Path) -> None:
+    async with bench_at(tmp_path) as bench:
+        partition = bench.open(fanlog_durability="memory")
+        told: list[int] = []
+        partition.listener = lambda _, entries: told.extend(entry.base_offset for entry in entries)
+        await bench.append(partition, b"0")
+        # Not written yet, and another comes: the first is not told again.
+        await bench.append(partition, b"1")
+        assert told == [0, 1]
+        third = bench.offer(partition, b"2")
+        # It goes to the disk before its turn has come, and the next must not overtake it.
+        round = partition.take()
+        fourth = bench.offer(partition, b"3")
+        partition.commit_early()
+        assert partition.high_watermark == 2
+        partition.store(round, False)
+        partition.settle(round, bench.now)
+        assert await third is None
+        assert await fourth is None
+        assert told == [0, 1, 2, 3]
+
+
+@in_loop
 async def test_level_memory_keeps_what_it_promised_while_the_disk_is_full(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with bench_at(tmp_path, disk) as bench:

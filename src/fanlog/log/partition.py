@@ -311,6 +311,10 @@ class Partition:
 
     def commit_early(self) -> None:
         """Acknowledges what is pending before it is stored: level `memory`."""
+        flying = self.in_flight
+        if flying is not None and flying.entries and flying.entries[-1].last_offset >= self.high_watermark:
+            # What comes before was too much to be promised ahead of the disk, and this must not overtake it.
+            return
         self._commit(self.pending)
 
     def _commit(self, entries: list[Entry]) -> None:
