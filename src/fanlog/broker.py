@@ -18,7 +18,7 @@ from typing import Protocol
 
 import uvloop
 
-from fanlog import config
+from fanlog import __version__, config
 from fanlog.cluster.catalog import Catalog
 from fanlog.cluster.metadata import cluster_id, open_store
 from fanlog.config import ConfigError, Settings
@@ -31,6 +31,8 @@ from fanlog.log.disk import Disk
 from fanlog.log.upkeep import Upkeep
 from fanlog.router.addresses import Addresses, parse_routes
 from fanlog.router.router import Router
+from fanlog.router.slow import SlowReaders
+from fanlog.router.statistics import Statistics
 from fanlog.security.tls import server_context
 from fanlog.state.groups import Groups
 from fanlog.state.retained import Retained
@@ -70,6 +72,14 @@ class Broker:
         self.http = HttpDoor(self)
         self.lbroker = LbrokerDoor(self)
         self.http.upgrades["/mqtt"] = self.mqtt.upgraded
+        self.statistics = Statistics(
+            self.router,
+            self.retained.system,
+            self._counters,
+            self._gauges,
+            settings.statistics_interval_s,
+        )
+        self.slow_readers = SlowReaders(self.router, self.statistics)
         # The addresses that listen, by door.
         self.addresses: dict[str, tuple[str, int]] = {}
 
@@ -85,7 +95,37 @@ class Broker:
             if address is not None:
                 context = self.tls if name.endswith("_tls") else None
                 self.addresses[name] = await door.listen(*address, context)
+        self.statistics.start()
+        self.slow_readers.start()
         self.ready = True
+
+    def _counters(self) -> dict[str, int]:
+        """What only grows, by its name below `$SYS/broker`."""
+        mqtt, lbroker = self.mqtt, self.lbroker
+        return {
+            "messages/received": mqtt.received_packets + lbroker.received + self.kafka.requests,
+            "messages/sent": self.router.sent,
+            "bytes/received": mqtt.received_bytes + lbroker.bytes_received,
+            "bytes/sent": self.router.sent_bytes,
+            "publish/messages/received": mqtt.received + lbroker.received,
+            "publish/messages/sent": self.router.sent,
+            "publish/messages/dropped": lbroker.skipped,
+            "sockets": mqtt.connections_opened,
+        }
+
+    def _gauges(self) -> dict[str, object]:
+        sessions = self.mqtt.sessions
+        connected = sum(1 for session in sessions.values() if session.connection is not None)
+        return {
+            "version": f"fanlog {__version__}",
+            "clients/connected": connected,
+            "clients/disconnected": len(sessions) - connected,
+            "clients/total": len(sessions),
+            "clients/maximum": self.mqtt.connections_most,
+            "subscriptions/count": sum(len(session.subscriptions) for session in sessions.values()),
+            "shared_subscriptions/count": len(self.mqtt.shares),
+            "retained messages/count": len(self.retained),
+        }
 
     def _doors(self) -> dict[str, Door]:
         """Who listens at which setting's address."""
@@ -115,6 +155,8 @@ class Broker:
     async def stop(self) -> None:
         """Takes nothing new, answers what it has, and leaves a log that opens without a scan."""
         self.ready = False
+        self.statistics.close()
+        self.slow_readers.close()
         self.kafka.stop_listening()
         self.mqtt.stop_listening()
         self.lbroker.stop_listening()

@@ -152,6 +152,7 @@ class Settings:
     tls_certificate: str = setting("", "Certificate of the TLS addresses, with its chain: a PEM file.")
     tls_key: str = setting("", "The certificate's private key, if it is not in the same file.")
     tls_client_ca: str = setting("", "PEM file; TLS clients must have a certificate signed by one of these.")
+    statistics_interval_s: int = setting(10, "Time between two statistics below $SYS.", low=1)
     advertise: str = setting(
         "", "Host name that Kafka clients are told to connect to; the door's own by default."
     )

@@ -37,8 +37,16 @@ CHUNKS_KEPT: Final = 128
 class Follower(Member, Protocol):
     """A member that can also be given what it missed."""
 
+    # Set while it is behind.
+    cursor: "Cursor | None"
+
     @property
     def filter(self) -> str: ...
+
+    @property
+    def reader(self) -> str | None:
+        """By what name it is known; None while nobody is connected."""
+        ...
 
     def room(self) -> int:
         """How many messages it could take now."""
@@ -71,7 +79,7 @@ class Chunk:
 
 
 class Cursor:
-    __slots__ = ("busy", "follower", "pattern", "positions", "queued")
+    __slots__ = ("busy", "follower", "lost", "pattern", "positions", "queued")
 
     def __init__(self, follower: Follower, positions: dict[Partition, int]) -> None:
         self.follower = follower
@@ -79,6 +87,8 @@ class Cursor:
         self.pattern = pattern_of(follower.filter)
         self.queued = False
         self.busy = False
+        # Records that retention took before it came to them.
+        self.lost = 0
 
 
 class Pump:
@@ -87,6 +97,8 @@ class Pump:
     def __init__(self, router: "Router") -> None:
         self.router = router
         self.loop = asyncio.get_running_loop()
+        # Those that were worked on and are not in sync yet, with the time since which they are behind.
+        self.behind: dict[Cursor, float] = {}
         self._ready: deque[Cursor] = deque()
         self._scheduled = False
         self._chunks: OrderedDict[tuple[Partition, int, str], Chunk] = OrderedDict()
@@ -96,6 +108,8 @@ class Pump:
         if cursor.queued or cursor.busy:
             return
         cursor.queued = True
+        if cursor not in self.behind:
+            self.behind[cursor] = self.loop.time()
         self._ready.append(cursor)
         if not self._scheduled:
             self._scheduled = True
@@ -117,6 +131,7 @@ class Pump:
         partition = self._behind(cursor)
         if partition is None:
             if cursor.follower.room() > 0:
+                self.behind.pop(cursor, None)
                 cursor.follower.caught_up()
             return 1024
         if cursor.follower.room() <= 0:
@@ -130,6 +145,7 @@ class Pump:
             return 1024
         except OffsetOutOfRange:
             # Retention was faster: go on where there is something.
+            cursor.lost += max(partition.log_start - cursor.positions[partition], 0)
             cursor.positions[partition] = max(partition.log_start, cursor.positions[partition] + 1)
         except LogError as error:
             logger.error("%s: a reader that is behind cannot go on: %s", cursor.follower.filter, error)

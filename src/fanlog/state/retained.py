@@ -22,6 +22,8 @@ class Retained:
     def __init__(self, catalog: Catalog, clock_ms: Callable[[], int]) -> None:
         self.journal = Journal(catalog, TOPIC, 1, clock_ms)
         self._kept: dict[str, Message] = {}
+        # What the broker says of itself, by addresses that begin with $; never stored.
+        self.system: dict[str, Message] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -70,6 +72,8 @@ class Retained:
 
     def get(self, address: str) -> Message | None:
         """The last message of an address, unless its time is over."""
+        if address.startswith("$"):
+            return self.system.get(address)
         found = self._kept.get(address)
         if found is not None and found.expires_at_ms and found.expires_at_ms <= self.journal.clock_ms():
             del self._kept[address]
@@ -81,4 +85,5 @@ class Retained:
             found = self.get(filter)
             return [] if found is None else [found]
         pattern = pattern_of(filter)
-        return [message for address, message in self._kept.items() if pattern.fullmatch(address)]
+        kept = self.system if filter.startswith("$") else self._kept
+        return [message for address, message in kept.items() if pattern.fullmatch(address)]

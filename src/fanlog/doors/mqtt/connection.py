@@ -160,9 +160,11 @@ class MqttConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.active_at = self.door.loop.time()
+        self.door.received_bytes += len(data)
         session = self.session
         if session is not None and session.shared and self._task is None and self.decoder.between_packets():
             matched = session.match_acks(data)
+            self.door.received_packets += matched >> 2
             if matched == len(data):
                 return
             data = data[matched:]
@@ -171,6 +173,7 @@ class MqttConnection(asyncio.Protocol):
         except ProtocolError as error:
             self._handle([*error.packets, error])
             return
+        self.door.received_packets += len(packets)
         self._handle(packets)
 
     def _handle(self, packets: Sequence[Packet | ProtocolError]) -> None:

@@ -44,7 +44,12 @@ class MqttDoor:
         # The groups of shared subscriptions, by their whole filter.
         self.shares: dict[str, ShareGroup] = {}
         self.router.on_topic.append(self._topic_changed)
+        # Publishes, packets of any kind, and bytes.
         self.received = 0
+        self.received_packets = 0
+        self.received_bytes = 0
+        self.connections_opened = 0
+        self.connections_most = 0
         self._listeners = Listeners(lambda: MqttConnection(self))
         self._sweeper: asyncio.TimerHandle | None = None
         self._expiring: dict[str, asyncio.TimerHandle] = {}
@@ -79,6 +84,8 @@ class MqttDoor:
 
     def opened(self, connection: MqttConnection) -> None:
         self.connections.add(connection)
+        self.connections_opened += 1
+        self.connections_most = max(self.connections_most, len(self.connections))
         if len(self.connections) > self.limits.connections_max:
             connection.close()
 

@@ -117,6 +117,10 @@ class Subscription:
         self.since: dict[Partition, int] | None = None
         self.order = session.next_order()
 
+    @property
+    def reader(self) -> str | None:
+        return None if self.session.connection is None else self.session.client_id
+
     # --- in sync ----------------------------------------------------------------------------------------
 
     def push(self, frames: bytes, run: Run) -> bool:
@@ -169,7 +173,11 @@ class Subscription:
         connection = self.session.connection
         if connection is None or not connection.writable or self.cursor is None:
             return 0
-        return self.session.room() if self.qos else _ROOM_QOS0
+        if not self.qos:
+            return _ROOM_QOS0
+        # Much at a time: what is sent in small pieces cannot be shared with others.
+        room = self.session.room()
+        return room if room * 2 >= self.session.window else 0
 
     def give(self, run: Run) -> None:
         """Sends a run with frames of its own."""

@@ -90,6 +90,11 @@ class ShareGroup:
         # Sent to somebody who went away, and to be sent to another before anything else.
         self.returned: deque[tuple[Run, Message, int]] = deque()
 
+    @property
+    def reader(self) -> str | None:
+        """The group as a whole, while somebody in it is connected."""
+        return self.name if any(one.session.connection is not None for one in self.members) else None
+
     # --- members ----------------------------------------------------------------------------------------
 
     def add(self, session: Session, variant: Variant) -> ShareMember:
