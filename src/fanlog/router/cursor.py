@@ -8,9 +8,11 @@ has come to where the channels are joins its channel in the same moment, so noth
 """
 
 import asyncio
+import contextlib
+import heapq
 import logging
 import re
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -30,8 +32,12 @@ TURN_BYTES: Final = 512 << 10
 # Who looks for one key reads more at once: nearly all of it is passed over.
 READ_BYTES_ONE_KEY: Final = 1 << 20
 # Chunks end at offsets that are multiples of this, so that readers who began at different places soon share.
-CHUNK_RECORDS: Final = 512
+CHUNK_RECORDS: Final = 256
 CHUNKS_KEPT: Final = 128
+
+
+# Where a reader is: the partition, its offset, and what it looks for there.
+Place = tuple[Partition, int, str]
 
 
 class Follower(Member, Protocol):
@@ -92,25 +98,43 @@ class Cursor:
 
 
 class Pump:
-    """Works on cursors, in turn."""
+    """Works on cursors: those furthest behind first, so that they meet the others and go on together."""
 
     def __init__(self, router: "Router") -> None:
         self.router = router
         self.loop = asyncio.get_running_loop()
         # Those that were worked on and are not in sync yet, with the time since which they are behind.
         self.behind: dict[Cursor, float] = {}
-        self._ready: deque[Cursor] = deque()
+        # Cursors that may be able to go on, by the place where they are; and the places, the lowest first.
+        self._ready: dict[Place, list[Cursor]] = {}
+        self._places: list[tuple[int, int, Place]] = []
+        self._count = 0
         self._scheduled = False
-        self._chunks: OrderedDict[tuple[Partition, int, str], Chunk] = OrderedDict()
+        self._chunks: OrderedDict[Place, Chunk] = OrderedDict()
 
     def wake(self, cursor: Cursor) -> None:
         """The cursor's subscriber may be able to take something."""
         if cursor.queued or cursor.busy:
             return
-        cursor.queued = True
         if cursor not in self.behind:
             self.behind[cursor] = self.loop.time()
-        self._ready.append(cursor)
+        if cursor.follower.room() <= 0:
+            # It is woken again when that changes.
+            return
+        partition = self._behind(cursor)
+        if partition is None:
+            self.behind.pop(cursor, None)
+            cursor.follower.caught_up()
+            return
+        place = (partition, cursor.positions[partition], cursor.follower.filter)
+        cursor.queued = True
+        waiting = self._ready.get(place)
+        if waiting is not None:
+            waiting.append(cursor)
+            return
+        self._ready[place] = [cursor]
+        self._count += 1
+        heapq.heappush(self._places, (place[1], self._count, place))
         if not self._scheduled:
             self._scheduled = True
             self.loop.call_soon(self._turn)
@@ -118,54 +142,52 @@ class Pump:
     def _turn(self) -> None:
         self._scheduled = False
         left = TURN_BYTES
-        while self._ready and left > 0:
-            cursor = self._ready.popleft()
-            cursor.queued = False
-            left -= self._step(cursor)
-        if self._ready and not self._scheduled:
+        while self._places and left > 0:
+            place = heapq.heappop(self._places)[2]
+            cursors = self._ready.pop(place)
+            for cursor in cursors:
+                cursor.queued = False
+            left -= self._go_on(place, cursors)
+        if self._places and not self._scheduled:
             self._scheduled = True
             self.loop.call_soon(self._turn)
 
-    def _step(self, cursor: Cursor) -> int:
-        """Moves a cursor on by one chunk; returns what it cost."""
-        partition = self._behind(cursor)
-        if partition is None:
-            if cursor.follower.room() > 0:
-                self.behind.pop(cursor, None)
-                cursor.follower.caught_up()
-            return 1024
-        if cursor.follower.room() <= 0:
-            # It is woken again when that changes.
-            return 0
+    def _go_on(self, place: Place, cursors: list[Cursor]) -> int:
+        """Gives all cursors at a place what stands there; returns what it cost."""
+        partition, position, _ = place
         try:
-            chunk = self._chunk(cursor, partition, wait=False)
+            chunk = self._chunk(place, cursors[0].pattern, wait=False)
         except WouldBlock:
-            cursor.busy = True
-            self.loop.create_task(self._from_disk(cursor, partition))
+            for cursor in cursors:
+                cursor.busy = True
+            self.loop.create_task(self._from_disk(place, cursors))
             return 1024
         except OffsetOutOfRange:
             # Retention was faster: go on where there is something.
-            cursor.lost += max(partition.log_start - cursor.positions[partition], 0)
-            cursor.positions[partition] = max(partition.log_start, cursor.positions[partition] + 1)
+            for cursor in cursors:
+                cursor.lost += max(partition.log_start - position, 0)
+                cursor.positions[partition] = max(partition.log_start, position + 1)
+                self.wake(cursor)
+            return 1024
         except LogError as error:
-            logger.error("%s: a reader that is behind cannot go on: %s", cursor.follower.filter, error)
-            cursor.positions[partition] = self.router.delivered(partition)
-        else:
-            if not self._give(cursor, partition, chunk):
-                return chunk.cost
-            self.wake(cursor)
-            return chunk.cost
-        self.wake(cursor)
-        return 1024
+            logger.error("%s: readers that are behind cannot go on: %s", cursors[0].follower.filter, error)
+            for cursor in cursors:
+                cursor.positions[partition] = self.router.delivered(partition)
+                self.wake(cursor)
+            return 1024
+        for cursor in cursors:
+            # It may have left meanwhile, or lost its connection.
+            if cursor.follower.room() > 0 and self._give(cursor, partition, chunk):
+                self.wake(cursor)
+        return chunk.cost + len(cursors) * 1024
 
-    async def _from_disk(self, cursor: Cursor, partition: Partition) -> None:
-        try:
-            await asyncio.to_thread(self._chunk, cursor, partition, True)
-        except LogError as error:
-            logger.error("%s: %s", cursor.follower.filter, error)
-        finally:
+    async def _from_disk(self, place: Place, cursors: list[Cursor]) -> None:
+        # What goes wrong is said and dealt with when it is tried again.
+        with contextlib.suppress(LogError):
+            await asyncio.to_thread(self._chunk, place, cursors[0].pattern, True)
+        for cursor in cursors:
             cursor.busy = False
-        self.wake(cursor)
+            self.wake(cursor)
 
     def _behind(self, cursor: Cursor) -> Partition | None:
         """A partition of which the cursor has not got everything that the channels have."""
@@ -180,6 +202,8 @@ class Pump:
         """Hands a chunk over, or as much of it as there is room for; False if there is none."""
         follower, run = cursor.follower, chunk.run
         room = follower.room()
+        if cursor.positions[partition] != run.first:
+            return True
         if not run.messages:
             cursor.positions[partition] = run.end
         elif len(run.messages) <= room:
@@ -194,45 +218,52 @@ class Pump:
             self.router.caught_up_by(part)
         return True
 
-    def _chunk(self, cursor: Cursor, partition: Partition, wait: bool) -> Chunk:
-        """What stands at a cursor's place, read once for all who are there."""
-        position = cursor.positions[partition]
-        end = self.router.delivered(partition)
-        name = (partition, position, cursor.follower.filter)
-        chunk = self._chunks.get(name)
+    def _chunk(self, place: Place, pattern: re.Pattern[str], wait: bool) -> Chunk:
+        """What stands at a place, read once for all who are there."""
+        partition, position, filter = place
+        chunk = self._chunks.get(place)
         if chunk is not None:
             return chunk
-        literal = is_literal(cursor.follower.filter)
+        end = self.router.delivered(partition)
+        literal = is_literal(filter)
         data = bytes(partition.read(position, READ_BYTES_ONE_KEY if literal else READ_BYTES, wait))
         run = Run(partition, position, position, 0)
         if literal:
-            self._pick(run, data, cursor.follower.filter, end)
+            self._pick(run, data, filter, end)
         else:
-            self._sift(run, data, cursor.pattern, end)
+            self._sift(run, data, pattern, end)
         if run.end == position:
             # Compaction has left nothing here.
             run.end = min(records.read_header(data).base_offset, end) if data else end
-        chunk = self._chunks[name] = Chunk(run, max(len(data), 1024))
+        chunk = self._chunks[place] = Chunk(run, max(len(data), 1024))
         if len(self._chunks) > CHUNKS_KEPT:
             self._chunks.popitem(last=False)
         return chunk
 
     def _pick(self, run: Run, data: bytes, address: str, end: int) -> None:
-        """Takes the records of one address out of `data`."""
-        place = self.router.addresses.place(address)
+        """Takes the records of one address out of `data`; of a busy address, up to the end of a chunk."""
+        key = self.router.addresses.place(address).key
+        limit = end
         for header, at, size in batches(data, end):
-            run.end = header.last_offset + 1
-            if place.key is None or header.compression:
-                found = [one for one in unpack(data[at : at + size], header) if one.key == place.key]
+            if key is None or header.compression:
+                found = [one for one in unpack(data[at : at + size], header) if one.key == key]
             else:
-                found = records.find_key(data, at + records.HEADER_BYTES, header, place.key)
+                found = records.find_key(data, at + records.HEADER_BYTES, header, key)
             found = [record for record in found if record.offset >= run.first]
             for record, message in zip(found, self.router.messages(run.partition.topic, found), strict=True):
+                if not run.messages:
+                    limit = _chunk_end(record.offset)
+                elif record.offset >= limit:
+                    run.end = limit
+                    return
                 run.add(message, record.offset)
+            run.end = header.last_offset + 1
+            if run.end >= limit:
+                return
 
     def _sift(self, run: Run, data: bytes, pattern: re.Pattern[str], end: int) -> None:
         """Takes what matches a pattern out of `data`, up to the end of a chunk."""
-        limit = min(end, (run.first // CHUNK_RECORDS + 1) * CHUNK_RECORDS)
+        limit = min(end, _chunk_end(run.first))
         for header, at, size in batches(data, limit):
             found = unpack(data[at : at + size], header)
             for record, message in zip(found, self.router.messages(run.partition.topic, found), strict=True):
@@ -253,6 +284,10 @@ def batches(data: bytes, end: int) -> Iterator[tuple[records.Header, int, int]]:
             return
         yield header, at, header.size
         at += header.size
+
+
+def _chunk_end(offset: int) -> int:
+    return (offset // CHUNK_RECORDS + 1) * CHUNK_RECORDS
 
 
 def is_literal(filter: str) -> bool:
