@@ -167,7 +167,7 @@ def _section(runs: Runs, wanted: list[Row]) -> Section:
         "The generator is one publishing and one subscribing process with one thread each. That it is not "
         "the limit shows in what the busier of them used of a core (last column), and in the column without "
         "a broker: there a C loop copies the bytes to every subscriber, which is what generator and kernel "
-        "allow. With a window of 1 nearly all of anybody's time is the kernel's, a write for each delivery.",
+        "allow. With a window of 1 that is a write for each delivery.",
         disturbance([run.others_cores for some in runs.values() for run in some])
         + " On a machine that others use too, the ratio per second of the broker's CPU time is steadier than "
         "that of the rates.",
