@@ -13,6 +13,8 @@ from confluent_kafka import Consumer, Producer
 
 from fanlog.config import ConfigError
 from fanlog.testing import RunningBroker, running_broker
+from fanlog.wire import mqtt_tables as mqtt
+from fanlog.wire.mqtt import Connect, Decoder, Publish, encode_connect, encode_subscribe
 from support.certificates import Authority, Certificate
 from support.process import wait_for
 
@@ -83,6 +85,43 @@ def test_kafka_by_tls_stays_with_tls(broker: RunningBroker, authority: Authority
     found = [record.value() for record in consumer.consume(20, 10)]
     consumer.close()
     assert found == [b"x" * 100_000] * 20
+
+
+def test_a_subscriber_by_tls_that_stops_reading_catches_up_in_order(
+    broker: RunningBroker, authority: Authority
+) -> None:
+    plain = socket.socket()
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    plain.settimeout(20)
+    plain.connect(broker.broker.addresses["mqtt_tls"])
+    context = ssl.create_default_context(cafile=authority.certificate)
+    publisher = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="publisher")
+    host, port = broker.mqtt.split(":")
+    publisher.connect(host, int(port))
+    publisher.loop_start()
+    with context.wrap_socket(plain, server_hostname="127.0.0.1") as slow:
+        slow.sendall(encode_connect(Connect(mqtt.V311, "slow-by-tls")))
+        assert slow.recv(4) == b"\x20\x02\x00\x00"
+        slow.sendall(encode_subscribe(mqtt.V311, 1, [("slowly/#", 0)]))
+        assert slow.recv(5) == b"\x90\x03\x00\x01\x00"
+        subscription = broker.broker.mqtt.sessions["slow-by-tls"].subscriptions["slowly/#"]
+        sent, enough = 0, 20_000
+        while sent < enough:
+            if subscription.cursor is not None:
+                enough = min(enough, sent + 200)
+            payload = b"%06d" % sent + bytes(10_000)
+            publisher.publish("slowly/x", payload, qos=1).wait_for_publish(10)
+            sent += 1
+        decoder = Decoder(1 << 20, mqtt.V311, from_client=False)
+        found: list[int] = []
+        while len(found) < sent:
+            for packet in decoder.feed(slow.recv(1 << 16)):
+                assert isinstance(packet, Publish)
+                found.append(int(packet.payload[:6]))
+        assert found == list(range(sent))
+        wait_for("it to be in sync", lambda: subscription.cursor is None)
+    publisher.disconnect()
+    publisher.loop_stop()
 
 
 def test_health_by_tls(broker: RunningBroker, authority: Authority) -> None:
