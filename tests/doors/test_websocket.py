@@ -3,8 +3,11 @@
 import asyncio
 import contextlib
 import http.client
+import os
 import socket
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import aiomqtt
 import paho.mqtt.client as paho
@@ -91,6 +94,39 @@ def test_aiomqtt_hears_what_came_by_tcp(broker: RunningBroker) -> None:
             assert found == [str(number).encode() for number in range(100)]
 
     asyncio.run(main())
+
+
+_MQTT_JS = """
+const mqtt = require("mqtt");
+const client = mqtt.connect(process.argv[2], {protocolVersion: 5, reconnectPeriod: 0});
+client.on("connect", () => client.subscribe("js/#", {qos: 2}, () => {
+  for (const qos of [0, 1, 2]) client.publish("js/" + qos, "x".repeat(80000), {qos});
+}));
+const got = [];
+client.on("message", (topic, payload) => {
+  got.push(topic + ":" + payload.length);
+  if (got.length == 3) { console.log(got.sort().join(" ")); client.end(); }
+});
+client.on("error", (error) => { console.error(error); process.exit(1); });
+"""
+
+
+def test_mqtt_js_exchanges_messages_of_every_quality(broker: RunningBroker, tmp_path: Path) -> None:
+    provision = Path(__file__).parents[2] / "scripts" / "provision"
+    found = subprocess.run([provision, "mqtt-js"], capture_output=True, text=True, timeout=200)
+    if found.returncode:
+        pytest.skip(found.stderr.strip())
+    script = tmp_path / "exchange.js"
+    script.write_text(_MQTT_JS)
+    environment = {**os.environ, "NODE_PATH": found.stdout.strip().splitlines()[-1]}
+    done = subprocess.run(
+        ["node", str(script), f"ws://{broker.http}/mqtt"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=environment,
+    )
+    assert done.stdout.strip() == "js/0:80000 js/1:80000 js/2:80000", done.stderr
 
 
 def test_packets_may_be_cut_across_frames_and_joined_within_them(broker: RunningBroker) -> None:

@@ -67,6 +67,28 @@ class HttpDoor:
             ("fsyncs_total", "counter", "Times that a log was synced to disk.", committer.syncs),
             ("kafka_requests_total", "counter", "Requests of Kafka clients.", self.broker.kafka.requests),
             ("kafka_connections", "gauge", "Kafka clients.", len(self.broker.kafka.connections)),
+            ("mqtt_connections", "gauge", "MQTT clients.", len(self.broker.mqtt.connections)),
+            ("mqtt_received_total", "counter", "Messages of MQTT clients.", self.broker.mqtt.received),
+            ("lbroker_connections", "gauge", "lbroker clients.", len(self.broker.lbroker.connections)),
+            (
+                "lbroker_received_total",
+                "counter",
+                "Messages of lbroker clients.",
+                self.broker.lbroker.received,
+            ),
+            (
+                "lbroker_skipped_total",
+                "counter",
+                "Messages that lbroker clients missed because they did not read.",
+                self.broker.lbroker.skipped,
+            ),
+            ("sent_total", "counter", "Messages sent to subscribers.", self.broker.router.sent),
+            (
+                "readers_behind",
+                "gauge",
+                "Subscriptions that are behind.",
+                len(self.broker.router.pump.behind),
+            ),
             ("topics", "gauge", "Topics.", len(catalog.topics)),
             ("partitions", "gauge", "Partitions.", len(partitions)),
             (
