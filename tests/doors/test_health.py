@@ -1,6 +1,9 @@
 """What the HTTP door says of the broker's health."""
 
+import contextlib
 import http.client
+import socket
+import time
 
 from fanlog.testing import running_broker
 
@@ -34,4 +37,25 @@ def test_nonsense_is_answered_with_400() -> None:
         connection.connect()
         connection.sock.sendall(b"this is not HTTP\r\n\r\n")
         assert connection.sock.recv(100).startswith(b"HTTP/1.1 400 ")
+        connection.close()
+
+
+def test_a_request_that_does_not_end_is_not_waited_for_without_end() -> None:
+    with running_broker(limits_frame_seconds_max=1) as broker:
+        host, port = broker.http.split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as client:
+            client.sendall(b"GET /readyz HTTP/1.1\r\nx-slow: ")
+            with contextlib.suppress(ConnectionResetError):
+                assert client.recv(1) == b""
+
+
+def test_a_connection_between_requests_is_left_alone_for_longer() -> None:
+    with running_broker(limits_frame_seconds_max=1, limits_idle_seconds_max=3) as broker:
+        connection = http.client.HTTPConnection(broker.http, timeout=10)
+        connection.request("GET", "/readyz")
+        connection.getresponse().read()
+        started = time.monotonic()
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.sock.recv(1) == b""
+        assert 2 < time.monotonic() - started < 9
         connection.close()

@@ -29,6 +29,7 @@ _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Servic
 class HttpDoor:
     def __init__(self, broker: "Broker") -> None:
         self.broker = broker
+        self.limits = broker.settings.limits
         self.loop = asyncio.get_running_loop()
         self.connections: set[HttpConnection] = set()
         # Who takes over a connection that asks for it, by path.
@@ -114,18 +115,33 @@ class HttpConnection(asyncio.Protocol):
         self.headers: list[tuple[str, str]] = []
         self.received = 0
         self._upgrade: Upgrade | None = None
+        self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
         self.transport = cast(asyncio.Transport, transport)
         self.door.connections.add(self)
+        if len(self.door.connections) > self.door.limits.connections_max:
+            self.transport.abort()
+        self._expect(self.door.limits.frame_seconds_max)
+
+    def _expect(self, seconds: float) -> None:
+        """A request has to be there by then."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self.transport is not None:
+            self._deadline = self.door.loop.call_later(seconds, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
+        self._expect(0)
         self.door.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
         assert self.transport is not None
+        if not self.received:
+            self._expect(self.door.limits.frame_seconds_max)
         self.received += len(data)
         try:
             if self.received > _REQUEST_BYTES_MAX:
@@ -148,6 +164,7 @@ class HttpConnection(asyncio.Protocol):
             transport.close()
             return
         self.transport = None
+        self._expect(0)
         self.door.connections.discard(self)
         upgrade(transport, self.path.decode("latin-1"), self.headers, rest)
 
@@ -165,6 +182,7 @@ class HttpConnection(asyncio.Protocol):
         if self.transport is None:
             return
         self.received = 0
+        self._expect(self.door.limits.idle_seconds_max)
         method = self.parser.get_method().decode()
         if self.parser.should_upgrade() and method == "GET":
             self._upgrade = self.door.upgrades.get(self.path.decode("latin-1").partition("?")[0])
