@@ -125,7 +125,7 @@ class Limits:
     lbroker_frame_bytes_max: int = setting(1 << 20, "One command of an lbroker client.", low=64)
     lbroker_patterns_max: int = setting(10_000, "Patterns of one lbroker client.", low=1)
     lbroker_write_buffer_bytes_max: int = setting(
-        1 << 20, "Bytes that wait for one lbroker client; past that it skips to the newest.", low=1024
+        8 << 20, "Bytes that wait for one lbroker client; past that it skips to the newest.", low=1024
     )
     lbroker_topics_max: int = setting(
         100_000, "Addresses whose last message is kept in memory for lbroker clients.", low=1

@@ -241,7 +241,8 @@ class LbrokerConnection(asyncio.Protocol):
     def flush(self) -> None:
         out, self._out = self._out, []
         if self.transport is not None:
-            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+            # Not joined: what waits for many clients is still the same bytes.
+            self.transport.writelines(out)
 
     def pause_writing(self) -> None:
         self.writable = False
