@@ -120,6 +120,8 @@ class Router:
     def committed(self, partition: Partition, entries: list[Entry]) -> None:
         first = self._delivered.get(partition, entries[0].base_offset)
         end = entries[-1].last_offset + 1
+        # Before anybody is handed anything: who falls behind now is behind by these entries.
+        self._delivered[partition] = end
         traffic = self._traffic(partition.topic)
         traffic.stored += end - first
         sets = [one for one in self.sets if len(one)]
@@ -130,7 +132,6 @@ class Router:
                 self.sent_bytes += run.sent_bytes
             traffic.sent += sent
             self.sent += sent
-        self._delivered[partition] = end
 
     def _traffic(self, topic: str) -> Traffic:
         found = self.traffic.get(topic)

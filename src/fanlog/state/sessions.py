@@ -40,6 +40,8 @@ class SavedFlight(msgspec.Struct, array_like=True):
     filter: str
     place: Place
     released: bool
+    # What it was sent with, which may be more than its own subscription asks for: another wanted it too.
+    qos: int
 
 
 class SavedSession(msgspec.Struct, array_like=True):

@@ -1,5 +1,6 @@
 """Reading what is in the log already, and readers who are slower than the writers."""
 
+import contextlib
 import socket
 from datetime import UTC, datetime
 
@@ -7,7 +8,7 @@ import pytest
 
 from fanlog.testing import RunningBroker
 from fanlog.wire import mqtt_tables as tables
-from fanlog.wire.mqtt import Publish
+from fanlog.wire.mqtt import Ack, Publish, encode
 from support.process import wait_for
 
 from .conftest import MakePeer
@@ -185,3 +186,22 @@ def test_a_client_that_never_reads_is_cut_off_when_its_time_is_over(
         publisher.send(Publish(f"{name}/x", b"x" * 8000))
     publisher.silent()
     wait_for("its end", lambda: name not in running.broker.mqtt.sessions, 15)
+
+
+def test_a_publisher_that_reads_no_acknowledgements_is_not_read_for_ever(
+    peer: MakePeer, name: str, running: RunningBroker
+) -> None:
+    publisher = peer(name, version=4)
+    publisher.publish(f"{name}/x", b"the topic is there", 1)
+    publisher.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
+    connection = running.broker.mqtt.sessions[name].connection
+    frame = encode(Publish(f"{name}/x", b"", 1, False, False, 1), 4)
+    sent = 0
+    publisher.socket.settimeout(0.5)
+    with contextlib.suppress(TimeoutError):
+        while sent < 64 << 20:
+            sent += publisher.socket.send(frame * 2000)
+    assert connection.paused
+    assert connection.transport.get_write_buffer_size() < 2 << 20
+    for _ in range(sent // len(frame)):
+        publisher.expect(Ack)

@@ -14,8 +14,8 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from fanlog.cluster.catalog import CatalogError
-from fanlog.doors.mqtt import subscribing
-from fanlog.doors.mqtt.frames import Aliases
+from fanlog.doors.mqtt import connecting, subscribing
+from fanlog.doors.mqtt.connecting import payload_fits
 from fanlog.doors.mqtt.session import Session
 from fanlog.doors.mqtt.translate import expiry_of, headers_of, plain_headers, with_client, with_sender
 from fanlog.log.commit import now_ms
@@ -36,20 +36,24 @@ from fanlog.wire.mqtt import (
     Unsubscribe,
     Will,
     encode_ack,
-    encode_connack,
-    encode_disconnect,
 )
 from fanlog.wire.mqtt_tables import ProtocolError
 from fanlog.wire.records import Message
 
 if TYPE_CHECKING:
     from fanlog.doors.mqtt.door import MqttDoor
+    from fanlog.log.partition import Partition
     from fanlog.router.router import Target
 
 logger = logging.getLogger(__name__)
 
 # Time that a client gets to read the last words.
 _LINGER_SECONDS = 2.0
+# With more than this on its way to the log, or to the client, nothing more is read from the client.
+_PENDING_BYTES_MAX = 32 << 20
+_UNSTORED_MAX = 10_000
+_ANSWERS_BYTES_MAX = 256 << 10
+_PAUSE_SECONDS = 0.005
 
 
 class MqttConnection(asyncio.Protocol):
@@ -69,6 +73,7 @@ class MqttConnection(asyncio.Protocol):
         "door",
         "fd",
         "keep_alive_s",
+        "paused",
         "problems",
         "session",
         "transport",
@@ -87,6 +92,8 @@ class MqttConnection(asyncio.Protocol):
         # Where to write without the transport; -1 where that cannot be.
         self.fd = -1
         self.will: Will | None = None
+        # Nothing is read from the client for a while.
+        self.paused = False
         # Set when this side has decided to end it.
         self.closing = False
         # Whether the client wants to be told reasons in acknowledgements.
@@ -155,10 +162,12 @@ class MqttConnection(asyncio.Protocol):
             # A view: what waits for many connections is still the same bytes.
             if self.transport is not None:
                 self.transport.write(memoryview(data)[sent:])
-        elif self.transport is not None:
+        elif self.transport is not None and not self.closing:
             self.transport.write(data)
 
     def data_received(self, data: bytes) -> None:
+        if self.closing:
+            return
         self.active_at = self.door.loop.time()
         self.door.received_bytes += len(data)
         session = self.session
@@ -202,7 +211,7 @@ class MqttConnection(asyncio.Protocol):
             logger.exception("mqtt: a packet could not be handled")
             self.close()
         rest, self._waiting, self._task = self._waiting or [], None, None
-        if self.transport is not None and not self.closing:
+        if self.transport is not None and not self.closing and not self.paused:
             self.transport.resume_reading()
         self._handle(rest)
         if self.transport is None and self._task is None:
@@ -220,56 +229,17 @@ class MqttConnection(asyncio.Protocol):
         elif isinstance(packet, Pingreq):
             self.write(PINGRESP_FRAME)
         elif isinstance(packet, Connect):
-            self._connect(packet)
+            return connecting.connect(self, packet)
         elif isinstance(packet, Subscribe):
             return subscribing.subscribe(self, packet)
         elif isinstance(packet, Unsubscribe):
             subscribing.unsubscribe(self, packet)
         elif isinstance(packet, Disconnect):
-            self._disconnect(packet)
+            connecting.disconnect(self, packet)
         elif isinstance(packet, Auth):
             # [MQTT-4.12.0-6]: there was no method in the CONNECT, or it would have been refused.
             self.refuse(mqtt.PROTOCOL_FAULT, "an AUTH, but no method of authentication was agreed on")
         return None
-
-    def _connect(self, packet: Connect) -> None:
-        if self.session is not None:
-            # [MQTT-3.1.0-2]
-            self.refuse(mqtt.PROTOCOL_FAULT, "a second CONNECT")
-            return
-        self.version = packet.version
-        if packet.properties.get(mqtt.AUTHENTICATION_METHOD) is not None:
-            self.refuse(mqtt.BAD_AUTHENTICATION_METHOD, "there is no such method of authentication")
-            return
-        if not packet.client_id and self.version < mqtt.V5 and not packet.clean_start:
-            # [MQTT-3.1.3-8] of 3.1.1
-            self.refuse(
-                mqtt.CLIENT_IDENTIFIER_NOT_VALID, "a session that is to last needs a client identifier"
-            )
-            return
-        will = packet.will
-        if will is not None and not payload_fits(will.properties, will.payload):
-            self.refuse(mqtt.PAYLOAD_FORMAT_INVALID, "the will is said to be UTF-8, and is not")
-            return
-        self.will = will
-        self.problems = packet.properties.get(mqtt.REQUEST_PROBLEM_INFORMATION, 1) == 1
-        self.keep_alive_s = packet.keep_alive_s
-        client_id = packet.client_id or self.door.new_client_id()
-        session, present = self.door.take_session(self, client_id, packet)
-        self.session = session
-        session.window = packet.properties.get(mqtt.RECEIVE_MAXIMUM, self.door.limits.mqtt_in_flight_max)
-        session.window = min(session.window, self.door.limits.mqtt_in_flight_max)
-        session.packet_bytes_max = packet.properties.get(mqtt.MAXIMUM_PACKET_SIZE, 1 << 28)
-        aliases = packet.properties.get(mqtt.TOPIC_ALIAS_MAXIMUM, 0)
-        session.aliases = Aliases(aliases) if aliases else None
-        properties: dict[int, Any] = {}
-        if self.version == mqtt.V5:
-            properties = self.door.offer(packet, client_id)
-        self.write(encode_connack(self.version, present, 0, properties or None))
-        session.attach(self)
-        subscribing.settle(session)
-        if present:
-            session.resume()
 
     def _publish(self, packet: Publish) -> Coroutine[Any, Any, None] | None:
         address = packet.topic
@@ -384,6 +354,39 @@ class MqttConnection(asyncio.Protocol):
         if packet.retain:
             self.door.retained.store(message, lambda error: self._half_stored(message, error))
         self.door.received += 1
+        if target.partition.pending_bytes > _PENDING_BYTES_MAX or (
+            packet.qos and len(self._unstored or ()) > _UNSTORED_MAX
+        ):
+            self._pause(target.partition)
+
+    # --- backpressure -----------------------------------------------------------------------------------
+
+    def _pause(self, partition: "Partition | None") -> None:
+        """Reads nothing more until the log, or the client, has taken what there is."""
+        if not self.paused and self.transport is not None:
+            self.paused = True
+            if self._task is None:
+                self.transport.pause_reading()
+            self.door.loop.call_later(_PAUSE_SECONDS, self._look, partition)
+
+    def _look(self, partition: "Partition | None") -> None:
+        """Goes on reading, if there is room again."""
+        transport = self.transport
+        if transport is None or self.closing:
+            return
+        log_behind = partition is not None and partition.pending_bytes > _PENDING_BYTES_MAX // 2
+        log_behind = log_behind or len(self._unstored or ()) > _UNSTORED_MAX // 2
+        if log_behind:
+            # The silence is not the client's.
+            self.active_at = self.door.loop.time()
+        if log_behind or transport.get_write_buffer_size() > _ANSWERS_BYTES_MAX:
+            self.door.loop.call_later(_PAUSE_SECONDS, self._look, partition)
+            return
+        self.paused = False
+        if self._task is None:
+            transport.resume_reading()
+
+    # --- what became of publishes -----------------------------------------------------------------------
 
     def stored(self, message: Message, error: LogError | None) -> None:
         """The log has a message of ours, or will not have it."""
@@ -452,7 +455,7 @@ class MqttConnection(asyncio.Protocol):
 
     def send(self, frame: bytes) -> None:
         """Writes an answer, unless it is longer than the client takes. [MQTT-3.1.2-24]"""
-        if self.session is None or len(frame) <= self.session.packet_bytes_max:
+        if frame and (self.session is None or len(frame) <= self.session.packet_bytes_max):
             self.write(frame)
 
     def _answer(self, frame: bytes) -> None:
@@ -468,6 +471,11 @@ class MqttConnection(asyncio.Protocol):
         self._flushing = False
         acks, self._acks = self._acks or [], []
         self.write(b"".join(acks))
+        if self.writable or self.transport is None:
+            return
+        # A client that publishes and reads no acknowledgements must not fill our memory with them.
+        if self.transport.get_write_buffer_size() > _ANSWERS_BYTES_MAX:
+            self._pause(None)
 
     def _acknowledge(self, packet: Ack) -> None:
         session = self.session
@@ -495,22 +503,6 @@ class MqttConnection(asyncio.Protocol):
         else:
             session.acknowledged(packet.packet_id)
 
-    def _disconnect(self, packet: Disconnect) -> None:
-        assert self.session is not None
-        expiry = packet.properties.get(mqtt.SESSION_EXPIRY_INTERVAL)
-        if expiry is not None:
-            if expiry and not self.session.expiry_s:
-                # [MQTT-3.14.2.2.2]
-                self.refuse(
-                    mqtt.PROTOCOL_FAULT, "a session that was to end with its connection cannot be kept"
-                )
-                return
-            self.session.expiry_s = expiry
-        if packet.reason_code != mqtt.DISCONNECT_WITH_WILL:
-            # [MQTT-3.14.4-3]
-            self.will = None
-        self.close()
-
     # --- the end ----------------------------------------------------------------------------------------
 
     def refuse(self, code: int, text: str) -> None:
@@ -518,21 +510,20 @@ class MqttConnection(asyncio.Protocol):
         if self.closing:
             return
         logger.info("mqtt: %s is cut off: %s", self.session.client_id if self.session else "a client", text)
-        version = self.version or self.decoder.version
-        said = {mqtt.REASON_STRING: text}
-        if self.session is None:
-            if version == mqtt.V5:
-                self.write(encode_connack(version, False, code, said))
-            elif version and code in mqtt.RETURN_CODES:
-                # [v3.1.1 MQTT-3.1.4-1]: whatever else is wrong with a CONNECT is not answered.
-                self.write(encode_connack(version, False, mqtt.RETURN_CODES[code]))
-        elif version == mqtt.V5:
-            frame = encode_disconnect(version, code, said)
-            if len(frame) > self.session.packet_bytes_max:
-                # [MQTT-3.14.2-3]
-                frame = encode_disconnect(version, code)
-            self.send(frame)
-        self.close()
+        self.send(connecting.last_words(self, code, text))
+        transport = self.transport
+        if transport is None or not self.writable or self.fd < 0 or code == mqtt.SERVER_SHUTTING_DOWN:
+            self.close()
+            return
+        # What the client is still sending is read and dropped for a while: a socket that is closed before
+        # that is reset, and the last words are lost with it.
+        self.closing = True
+        self.fd = -1
+        transport.write_eof()
+        if self.paused or self._task is not None:
+            transport.resume_reading()
+        self.door.loop.call_later(_LINGER_SECONDS, transport.abort)
+        self.door.closed(self)
 
     def close(self) -> None:
         self.closing = True
@@ -543,14 +534,3 @@ class MqttConnection(asyncio.Protocol):
             if not self.writable:
                 # Who does not read does not keep us waiting.
                 self.door.loop.call_later(_LINGER_SECONDS, transport.abort)
-
-
-def payload_fits(properties: dict[int, Any], payload: bytes) -> bool:
-    """Whether a payload that is said to be text is UTF-8. [3.3.2.3.2]"""
-    if properties.get(mqtt.PAYLOAD_FORMAT_INDICATOR) != 1:
-        return True
-    try:
-        payload.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -127,10 +127,9 @@ class MqttDoor:
             # [MQTT-3.1.4-3]
             old = session.connection
             old.refuse(mqtt.SESSION_TAKEN_OVER, "another connection has taken the session")
-            session.detach()
-            self._lay_will(old, session)
+            if session.connection is old:
+                self.closed(old)
             if session.expiry_s == 0:
-                self._end(session)
                 session = None
         expiring = self._expiring.pop(client_id, None)
         if expiring is not None:

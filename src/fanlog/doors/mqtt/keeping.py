@@ -12,12 +12,14 @@ could say so: there is no moment in which such a message is stored and not known
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fanlog.doors.mqtt import overlapping, sharing
+from fanlog.doors.mqtt.flights import Flight
 from fanlog.doors.mqtt.frames import Variant
-from fanlog.doors.mqtt.session import Flight, Session, Subscription
+from fanlog.doors.mqtt.session import Session, Subscription
 from fanlog.doors.mqtt.sharing import ShareGroup
 from fanlog.log.errors import LogError
 from fanlog.log.partition import Partition, unpack
@@ -73,6 +75,19 @@ class Keeper:
 
         self.store.save(session.client_id, self._snapshot(session), done)
 
+    async def saved(self, session: Session) -> None:
+        """Saves a session; returns when it is stored. Raises LogError if it cannot be."""
+        done: asyncio.Future[LogError | None] = self.door.loop.create_future()
+
+        def settled(error: LogError | None) -> None:
+            if not done.done():
+                done.set_result(error)
+
+        self.store.save(session.client_id, self._snapshot(session), settled)
+        error = await done
+        if error is not None:
+            raise error
+
     def forget(self, session: Session) -> None:
         self._dirty.pop(session, None)
         if session.saved:
@@ -99,13 +114,14 @@ class Keeper:
         return SavedSession(
             session.expiry_s,
             self.store.journal.clock_ms(),
-            [self._subscription(one) for one in session.subscriptions.values()],
+            [self._subscription(one, flights.values()) for one in session.subscriptions.values()],
             [
                 SavedFlight(
                     packet_id,
                     flight.subscription.filter,
                     (name_of(flight.run.partition), flight.offset),
                     flight.released,
+                    flight.qos,
                 )
                 for packet_id, flight in flights.items()
                 if flight.run is not None
@@ -114,13 +130,18 @@ class Keeper:
             dict(session.accounted),
         )
 
-    def _subscription(self, subscription: Subscription) -> SavedSubscription:
+    def _subscription(self, subscription: Subscription, flights: Iterable[Flight]) -> SavedSubscription:
         variant = subscription.variant
         options = variant.qos
         options |= NO_LOCAL if subscription.no_local else 0
         options |= RETAIN_AS_PUBLISHED if variant.retain_as_published else 0
         cursor = subscription.cursor
-        positions = subscription.positions() if cursor is None else cursor.positions
+        positions = dict(subscription.positions() if cursor is None else cursor.positions)
+        for flight in flights:
+            # What is being sent in this moment is in flight already, and its place is not moved on yet.
+            if flight.subscription is subscription and flight.run is not None:
+                place = flight.run.partition
+                positions[place] = max(positions.get(place, 0), flight.offset + 1)
         named = {name_of(partition): offset for partition, offset in positions.items()}
         return SavedSubscription(
             subscription.filter, options, variant.subscription_id, variant.with_place, named
@@ -197,8 +218,10 @@ class Keeper:
                 continue
             message = self.door.router.messages(topic, [found])[0]
             run = Run(partition, offset, offset + 1, found.timestamp)
-            restored = session.flights[flight.packet_id] = Flight(subscription, message, run, offset)
+            variant = replace(subscription.variant, qos=flight.qos)
+            restored = Flight(subscription, message, run, offset, variant)
             restored.released = flight.released
+            session.flights[flight.packet_id] = restored
 
     def _look_for_received(self) -> None:
         """Finds messages of QoS 2 that were stored, and of which the sessions' records do not know."""

@@ -18,14 +18,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fanlog.doors.mqtt import overlapping
+from fanlog.doors.mqtt.flights import Flight, SharedFlight, acks_of
 from fanlog.doors.mqtt.frames import Aliases, Variant, shared_packet_id
 from fanlog.doors.mqtt.translate import client_of
 from fanlog.log.commit import now_ms
 from fanlog.log.partition import Partition
 from fanlog.router.channels import Run
 from fanlog.router.cursor import Cursor
-from fanlog.wire.mqtt import encode_ack, encode_acks
-from fanlog.wire.mqtt_tables import PUBACK, PUBREL, V5
+from fanlog.wire.mqtt import encode_ack
+from fanlog.wire.mqtt_tables import PUBREL, V5
 from fanlog.wire.records import Message
 
 if TYPE_CHECKING:
@@ -38,62 +39,6 @@ _PACKET_IDS = 65_535
 # Retained messages are sent so many bytes at a time.
 _GREETING_BYTES = 32 << 10
 NEVER = 0xFFFFFFFF
-
-
-class Flight:
-    """A message that the client has not acknowledged."""
-
-    __slots__ = ("message", "offset", "released", "retain", "run", "subscription", "variant")
-
-    def __init__(
-        self,
-        subscription: "Subscription",
-        message: Message,
-        run: Run | None,
-        offset: int,
-        variant: Variant | None = None,
-        retain: bool = False,
-    ) -> None:
-        self.subscription = subscription
-        # As it was sent: the subscription may have got other options since.
-        self.variant = variant or subscription.variant
-        self.message = message
-        self.run = run
-        self.offset = offset
-        self.retain = retain
-        # QoS 2: the client has it, and is told that it may forget the identifier.
-        self.released = False
-
-    @property
-    def qos(self) -> int:
-        return min(self.message.qos, self.variant.qos)
-
-
-class SharedFlight:
-    """A run whose acknowledgements are known beforehand."""
-
-    __slots__ = ("acks", "at", "run", "subscription")
-
-    def __init__(self, subscription: "Subscription", run: Run, acks: bytes) -> None:
-        self.subscription = subscription
-        self.run = run
-        self.acks = acks
-        self.at = 0
-
-
-def acks_of(run: Run) -> bytes:
-    """What a client will answer to a run of shared packet identifiers."""
-    if run.acks is None:
-        run.acks = encode_acks(
-            PUBACK,
-            [
-                shared_packet_id(offset)
-                for message, offset in zip(run.messages, run.offsets, strict=True)
-                if message.qos
-            ],
-        )
-    assert isinstance(run.acks, bytes)
-    return run.acks
 
 
 class Subscription:
@@ -210,9 +155,11 @@ class Subscription:
         if not frames:
             return
         data = b"".join(frames)
-        if self.qos == 2:
-            # Which identifier a message has must not be forgotten once the client may have seen it.
-            session.door.keeper.save_now(session, lambda: connection.write(data))
+        if self.qos == 2 and session.expiry_s:
+            # Which identifier a message has must not be forgotten once the client may have seen it. It is
+            # saved when everybody has been handed the run, and every subscription is where it says it is.
+            door = session.door
+            door.loop.call_soon(door.keeper.save_now, session, lambda: connection.write(data))
         else:
             connection.write(data)
 
