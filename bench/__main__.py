@@ -74,6 +74,8 @@ HALVES = {
         (contest.FULL, contest.QUICK),
     ),
 }
+# Whose half a peer belongs to; Fanlog is in both.
+PEERS = {"kafka": "kafka", "mosquitto": "mqtt", "nats": "mqtt"}
 PARTS = {part: name for name, half in HALVES.items() for part in half.parts}
 
 
@@ -81,7 +83,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("part", nargs="?", choices=[*HALVES, *PARTS], help="everything by default")
     parser.add_argument("--quick", action="store_true", help="small counts; writes nothing")
-    parser.add_argument("--only", choices=["fanlog", "kafka", "mosquitto", "nats"], help="one broker alone")
+    parser.add_argument("--only", choices=["fanlog", *PEERS], help="one broker alone")
     parser.add_argument(
         "--row", default="", help="fanout: only rows with these words, '1->1000 qos0 100B w100'"
     )
@@ -91,6 +93,9 @@ def main() -> int:
     # A broker under test must not outlive the benchmark: SIGTERM unwinds it like Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     halves = [PARTS.get(arguments.part, arguments.part)] if arguments.part else list(HALVES)
+    halves = [name for name in halves if PEERS.get(arguments.only, name) == name]
+    if not halves:
+        parser.error(f"{arguments.only} has no part in {arguments.part}")
     try:
         for name in halves:
             parts = [arguments.part] if arguments.part in PARTS else list(HALVES[name].parts)
