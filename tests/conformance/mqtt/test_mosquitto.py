@@ -97,7 +97,7 @@ def test_the_first_message_of_a_topic_is_not_lost_with_its_sender(
     listener = listen("-t", f"{topic}-1/#", "-t", f"{topic}-2/#")
     for number in (1, 2):
         publish("-t", f"{topic}-{number}/a", "-m", str(number))
-    assert [message["payload"] for message in listener.messages(2)] == ["1", "2"]
+    assert {message["payload"] for message in listener.messages(2)} == {"1", "2"}
 
 
 def test_lines_arrive_in_order(common: list[str], listen: Listen, topic: str) -> None:
