@@ -343,7 +343,7 @@ class MqttConnection(asyncio.Protocol):
         )
         if packet.qos:
             if self._unstored is None:
-                self._unstored, self._stored, self._acks = deque(), {}, []
+                self._unstored, self._stored = deque(), {}
             self._unstored.append(message)
         try:
             target.partition.publish(message)

@@ -49,6 +49,9 @@ class Keeper:
         self.store = store
         self._dirty: dict[Session, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        # Saves that are on their way to the log.
+        self._saves = 0
+        self._unsettled: set[int] = set()
 
     # --- save -------------------------------------------------------------------------------------------
 
@@ -65,8 +68,10 @@ class Keeper:
             then()
             return
         self._dirty.pop(session, None)
+        number = self._begin()
 
         def done(error: LogError | None) -> None:
+            self._unsettled.discard(number)
             if error is None:
                 then()
             elif session.connection is not None:
@@ -88,6 +93,11 @@ class Keeper:
         if error is not None:
             raise error
 
+    def _begin(self) -> int:
+        self._saves += 1
+        self._unsettled.add(self._saves)
+        return self._saves
+
     def forget(self, session: Session) -> None:
         self._dirty.pop(session, None)
         if session.saved:
@@ -98,11 +108,13 @@ class Keeper:
         dirty, self._dirty = self._dirty, {}
         positions = {name_of(one): one.high_watermark for one in self.door.broker.catalog.partitions()}
         waiting = len(dirty)
+        # What was saved before must be stored too: it may be all that tells of a message of QoS 2.
+        before = set(self._unsettled)
 
         def done(error: LogError | None) -> None:
             nonlocal waiting
             waiting -= 1
-            if not waiting and error is None:
+            if not waiting and error is None and not before & self._unsettled:
                 self.store.save_look_from(positions)
 
         for session in dirty:
