@@ -14,7 +14,9 @@ A record whose key is no possible end of an address (not UTF-8, with wildcards, 
 topic's.
 """
 
+import contextlib
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -74,13 +76,19 @@ class Addresses:
             return level_name(topic)
         return address
 
-    def topics_of(self, filter: str, topics: "list[str]") -> list[str]:
+    def topics_of(self, filter: str, topics: Collection[str]) -> list[str]:
         """Those of `topics` that may hold records whose address matches `filter`."""
         first = filter.partition("/")[0]
+        if first in ("+", "#"):
+            return list(topics)
+        # There may be many topics, and they are looked for often: no look at each of them.
+        candidates = [*self._routed, first]
+        with contextlib.suppress(AddressError):
+            candidates.append(topic_name(first))
         return [
             topic
-            for topic in topics
-            if topic in self._routed or first in ("+", "#") or level_name(topic) == first
+            for topic in dict.fromkeys(candidates)
+            if topic in topics and (topic in self._routed or level_name(topic) == first)
         ]
 
 

@@ -202,7 +202,7 @@ class Router:
 
     def covered(self, filter: str) -> list[Partition]:
         """The partitions that may hold records for a filter."""
-        names = self.addresses.topics_of(filter, list(self.catalog.topics))
+        names = self.addresses.topics_of(filter, self.catalog.topics)
         return [
             partition
             for name in names
