@@ -1,6 +1,6 @@
 # Each target works by itself in a fresh clone: it makes a virtual environment in .venv, with all that it needs.
 #   make demo    the system at work, with a crash in the middle        make test     everything that CI runs
-#   make run     a broker on 127.0.0.1:9092 (ARGS="--help" for more)   make bench    measurements beside Apache Kafka
+#   make run     a broker on 127.0.0.1:9092 (ARGS="--help" for more)   make bench    measurements beside other brokers
 #   make format  format, and fix what can be fixed                     make clean    remove what the others made
 # PYTHON=python3.13 chooses the Python; FANLOG_COMPILE=0 leaves the codecs uncompiled.
 

@@ -128,7 +128,11 @@ class Router:
         if sets:
             sent = 0
             for outlet, run in self._runs(sets, partition, entries, first, end).items():
-                sent += outlet.deliver(run)
+                try:
+                    sent += outlet.deliver(run)
+                except Exception:
+                    # A fault of ours with one channel must not keep the others, or the log, from going on.
+                    logger.exception("%s-%d: a run could not be delivered", partition.topic, partition.number)
                 self.sent_bytes += run.sent_bytes
             traffic.sent += sent
             self.sent += sent
