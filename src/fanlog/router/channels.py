@@ -89,30 +89,38 @@ class Member(Protocol):
 
 
 class Channel:
-    __slots__ = ("filter", "groups")
+    __slots__ = ("_groups", "filter", "members")
 
     def __init__(self, filter: str) -> None:
         self.filter = filter
-        self.groups: dict[Variant, dict[Member, None]] = {}
+        self.members: dict[Member, None] = {}
+        # The members by variant, as of the last delivery; None if that has changed.
+        self._groups: dict[Variant, list[Member]] | None = None
 
     def __len__(self) -> int:
-        return sum(len(members) for members in self.groups.values())
+        return len(self.members)
 
     def join(self, member: Member) -> None:
-        self.groups.setdefault(member.variant, {})[member] = None
+        self.members[member] = None
+        self._groups = None
 
     def leave(self, member: Member) -> None:
-        members = self.groups.get(member.variant)
-        if members is not None:
-            members.pop(member, None)
-            if not members:
-                del self.groups[member.variant]
+        self.members.pop(member, None)
+        self._groups = None
+
+    def _by_variant(self) -> dict[Variant, list[Member]]:
+        groups: dict[Variant, list[Member]] = {}
+        for member in self.members:
+            groups.setdefault(member.variant, []).append(member)
+        return groups
 
     def deliver(self, run: Run) -> int:
         """Hands a run to every member; returns how many messages went out."""
         sent = 0
         behind: list[Member] = []
-        for variant, members in self.groups.items():
+        if self._groups is None:
+            self._groups = self._by_variant()
+        for variant, members in self._groups.items():
             frames = variant.encode(run)
             missed = len(behind)
             for member in members:
@@ -128,6 +136,5 @@ class Channel:
         return sent
 
     def announce(self, messages: list[Message]) -> None:
-        for members in tuple(self.groups.values()):
-            for member in tuple(members):
-                member.announce(messages)
+        for member in tuple(self.members):
+            member.announce(messages)

@@ -201,7 +201,7 @@ class Router:
         if channel is None:
             return
         channel.leave(member)
-        if not channel.groups:
+        if not channel.members:
             self.channels.remove(filter)
 
     def covered(self, filter: str) -> list[Partition]:

@@ -6,7 +6,7 @@ address again and again costs one dictionary access.
 """
 
 from collections.abc import Iterator
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -14,14 +14,25 @@ T = TypeVar("T")
 CACHE_ENTRIES_MAX: Final = 100_000
 
 
+# Never written to.
+_NOTHING: Final[dict[str, Any]] = {}
+
+
 class _Node(Generic[T]):
     __slots__ = ("below", "value", "value_below")
 
     def __init__(self) -> None:
-        self.below: dict[str, _Node[T]] = {}
+        # Most nodes are leaves, and share the knowledge that nothing is below them.
+        self.below: dict[str, _Node[T]] = _NOTHING
         # What stands for a filter that ends here, and for one that ends with `#` below here.
         self.value: T | None = None
         self.value_below: T | None = None
+
+    def child(self, level: str) -> "_Node[T]":
+        """The node below, made if it is not there."""
+        if self.below is _NOTHING:
+            self.below = {}
+        return self.below.setdefault(level, _Node())
 
     def empty(self) -> bool:
         return not self.below and self.value is None and self.value_below is None
@@ -57,11 +68,11 @@ class Trie(Generic[T]):
         node = self._root
         *levels, last = filter.split("/")
         for level in levels:
-            node = node.below.setdefault(level, _Node())
+            node = node.child(level)
         if last == "#":
             node.value_below = value
         else:
-            node.below.setdefault(last, _Node()).value = value
+            node.child(last).value = value
 
     def remove(self, filter: str) -> None:
         """Takes a filter away, with all branches that led to it alone."""

@@ -1,5 +1,6 @@
 """How a subscription's frames look, and their bytes: encoded once for all who want them alike."""
 
+import functools
 from dataclasses import dataclass
 
 from fanlog.doors.mqtt.translate import properties_bytes
@@ -118,3 +119,9 @@ class Variant:
         if self.subscription_id:
             return (self.subscription_id, *self.more_ids)
         return self.more_ids
+
+
+@functools.lru_cache(maxsize=4096)
+def interned(variant: Variant) -> Variant:
+    """One object for all variants that are equal: there may be as many as subscriptions."""
+    return variant

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from fanlog.doors.mqtt import overlapping
 from fanlog.doors.mqtt.flights import Flight, SharedFlight, acks_of
-from fanlog.doors.mqtt.frames import Aliases, Variant, shared_packet_id
+from fanlog.doors.mqtt.frames import Aliases, Variant, interned, shared_packet_id
 from fanlog.doors.mqtt.translate import client_of
 from fanlog.log.commit import now_ms
 from fanlog.log.partition import Partition
@@ -51,7 +51,7 @@ class Subscription:
     def __init__(self, session: "Session", filter: str, variant: Variant, no_local: bool) -> None:
         self.session = session
         self.filter = filter
-        self.variant = variant
+        self.variant = interned(variant)
         self.no_local = no_local
         # None while it is in sync.
         self.cursor: Cursor | None = None
@@ -196,10 +196,10 @@ class Subscription:
         """Takes other options, and misses nothing."""
         if self.cursor is None:
             self.session.router.leave(self.filter, self)
-            self.variant, self.no_local = variant, no_local
+            self.variant, self.no_local = interned(variant), no_local
             self.session.router.join(self.filter, self)
         else:
-            self.variant, self.no_local = variant, no_local
+            self.variant, self.no_local = interned(variant), no_local
         overlapping.settle_qos(self)
 
 
