@@ -96,7 +96,8 @@ class Kafka(BrokerProcess):
         )
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = ["java", "-cp", self.classpath, "kafka.tools.StorageTool", "format"]
-        command += ["-t", cluster, "-c", str(self.properties)]
+        # In one word: an id may begin with a hyphen.
+        command += [f"--cluster-id={cluster}", "-c", str(self.properties)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         if done.returncode:
             raise NotAvailable(f"Kafka could not format its storage: {done.stderr.strip()[-300:]}")
