@@ -63,7 +63,7 @@ class Broker:
         self.committer = Committer(settings.log)
         self.catalog = Catalog(settings, self.store, self.committer, self.disk)
         self.groups = Groups(self.catalog, self.committer, settings, now_ms)
-        self.upkeep = Upkeep(self.catalog.partitions, self.committer, settings.log, self.groups.expire)
+        self.upkeep = Upkeep(self.catalog.partitions, self.committer, settings.log, self._tend)
         self.router = Router(self.catalog, Addresses(parse_routes(settings.topics.routes)))
         self.retained = Retained(self.catalog, now_ms)
         self.session_store = SessionStore(self.catalog, now_ms)
@@ -138,6 +138,11 @@ class Broker:
             "mqtt_tls": self.mqtt,
             "http_tls": self.http,
         }
+
+    def _tend(self, now: int) -> None:
+        """What is done now and then, with the log's own upkeep."""
+        self.groups.expire(now)
+        self.mqtt.keeper.note_progress()
 
     def advertised(self, tls: bool = False) -> tuple[str, int]:
         """Where Kafka clients are told to find this broker: at the address that they came by, or its like."""

@@ -93,6 +93,15 @@ class Keeper:
         if error is not None:
             raise error
 
+    def note_progress(self) -> None:
+        """Notes that the sessions' records tell of everything in the log, if they do: it need not be looked
+        through again."""
+        if self.door.sessions and not self._dirty and not self._unsettled:
+            self.store.save_look_from(self._ends())
+
+    def _ends(self) -> dict[str, int]:
+        return {name_of(one): one.high_watermark for one in self.door.broker.catalog.partitions()}
+
     def _begin(self) -> int:
         self._saves += 1
         self._unsettled.add(self._saves)
@@ -106,7 +115,7 @@ class Keeper:
     def _save_dirty(self) -> None:
         self._timer = None
         dirty, self._dirty = self._dirty, {}
-        positions = {name_of(one): one.high_watermark for one in self.door.broker.catalog.partitions()}
+        positions = self._ends()
         waiting = len(dirty)
         # What was saved before must be stored too: it may be all that tells of a message of QoS 2.
         before = set(self._unsettled)
@@ -173,7 +182,10 @@ class Keeper:
                 self._restore(session, one)
             await asyncio.to_thread(self._restore_flights, session, saved.flights)
             self.door.expire_later(session, saved.at_ms)
-        await asyncio.to_thread(self._look_for_received)
+        if self.door.sessions:
+            # Without sessions there is nobody whose messages these could be.
+            await asyncio.to_thread(self._look_for_received)
+        self.note_progress()
         logger.info("%d sessions", len(self.door.sessions))
 
     def _restore(self, session: Session, saved: SavedSubscription) -> None:
