@@ -36,7 +36,7 @@ HELP = (
     + "\n\nEvery setting has one name: --topics-durability is durability under \\[topics] in the file and "
     "FANLOG_TOPICS_DURABILITY in the environment. A flag wins over the environment, the environment over the "
     "file."
-    "\n\nOnce it listens it prints one line: ready kafka=HOST:PORT http=HOST:PORT"
+    "\n\nOnce it listens it prints one line: ready kafka=HOST:PORT mqtt=HOST:PORT http=HOST:PORT ..."
 )
 
 
